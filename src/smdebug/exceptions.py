@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from smdebug.mode_keys import ModeKeys
 
 
 class SMDebugError(Exception):
@@ -50,32 +50,32 @@ class InvalidCollectionConfiguration(SMDebugError):
 class StepNotYetAvailable(SMDebugError):
     """The step may still come: the job has not reached it."""
 
-    def __init__(self, step: int, mode: Any) -> None:
+    def __init__(self, step: int, mode: ModeKeys) -> None:
         self.step = step
         self.mode = mode
         super().__init__(step, mode)
 
     def __str__(self) -> str:
-        return f"Step {self.step} of mode {_name(self.mode)} is not available yet"
+        return f"Step {self.step} of mode {self.mode.name} is not available yet"
 
 
 class StepUnavailable(SMDebugError):
     """The step was not saved and never will be."""
 
-    def __init__(self, step: int, mode: Any) -> None:
+    def __init__(self, step: int, mode: ModeKeys) -> None:
         self.step = step
         self.mode = mode
         super().__init__(step, mode)
 
     def __str__(self) -> str:
-        return f"Step {self.step} of mode {_name(self.mode)} was not saved"
+        return f"Step {self.step} of mode {self.mode.name} was not saved"
 
 
 class TensorUnavailableForStep(SMDebugError):
     """The step was saved, but not this tensor, or not its raw value."""
 
     def __init__(
-        self, tname: str, step: int, mode: Any = None, has_reductions: bool = False
+        self, tname: str, step: int, mode: ModeKeys = ModeKeys.GLOBAL, has_reductions: bool = False
     ) -> None:
         self.tname = tname
         self.step = step
@@ -84,7 +84,7 @@ class TensorUnavailableForStep(SMDebugError):
         super().__init__(tname, step, mode, has_reductions)
 
     def __str__(self) -> str:
-        message = f"Tensor {self.tname} was not saved at step {self.step} of mode {_name(self.mode)}"
+        message = f"Tensor {self.tname} was not saved at step {self.step} of mode {self.mode.name}"
         if self.has_reductions:
             message += (
                 ". Its reductions were saved: use Tensor.reduction_values to see them, "
@@ -96,7 +96,7 @@ class TensorUnavailableForStep(SMDebugError):
 class ShapeUnavailableForStep(SMDebugError):
     """Neither the shape nor the value of the tensor was saved at this step."""
 
-    def __init__(self, tname: str, step: int, mode: Any = None) -> None:
+    def __init__(self, tname: str, step: int, mode: ModeKeys = ModeKeys.GLOBAL) -> None:
         self.tname = tname
         self.step = step
         self.mode = mode
@@ -105,7 +105,7 @@ class ShapeUnavailableForStep(SMDebugError):
     def __str__(self) -> str:
         return (
             f"The shape of tensor {self.tname} was not saved at step {self.step} "
-            f"of mode {_name(self.mode)}"
+            f"of mode {self.mode.name}"
         )
 
 
@@ -138,7 +138,7 @@ class InvalidWorker(SMDebugError):
 class NoMoreData(SMDebugError):
     """The job has ended and the step lies behind its last one."""
 
-    def __init__(self, step: int, mode: Any, last_step: int | None) -> None:
+    def __init__(self, step: int, mode: ModeKeys, last_step: int | None) -> None:
         self.step = step
         self.mode = mode
         self.last_step = last_step
@@ -146,7 +146,7 @@ class NoMoreData(SMDebugError):
 
     def __str__(self) -> str:
         return (
-            f"Looking for step {self.step} of mode {_name(self.mode)}: the job has ended, "
+            f"Looking for step {self.step} of mode {self.mode.name}: the job has ended, "
             f"its last step is {self.last_step}"
         )
 
@@ -226,7 +226,7 @@ class RuleEvaluationConditionMet(SMDebugError):
         super().__init__(rule_name, step, end_of_rule)
 
     def __str__(self) -> str:
-        return f"Evaluation of the rule {self.rule_name} at step {self.step} resulted in the condition being met"
+        return f"Rule {self.rule_name} fired at step {self.step}: its condition was met"
 
 
 class InsufficientInformationForRuleInvocation(SMDebugError):
@@ -239,7 +239,3 @@ class InsufficientInformationForRuleInvocation(SMDebugError):
 
     def __str__(self) -> str:
         return f"Insufficient information to run rule {self.rule_name}: {self.message}"
-
-
-def _name(mode: Any) -> str:
-    return "GLOBAL" if mode is None else str(getattr(mode, "name", mode))

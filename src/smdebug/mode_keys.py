@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-from smdebug.exceptions import SMDebugValueError
-
 
 class ModeKeys(Enum):
     """What the job is doing at a step.
@@ -39,6 +37,8 @@ def str_to_mode_keys(mode_str: str) -> ModeKeys:
         >>> str_to_mode_keys("eval")
         <ModeKeys.EVAL: 2>
     """
+    from smdebug.exceptions import SMDebugValueError  # exceptions carry modes: not at the top
+
     by_name = {mode.name.lower(): mode for mode in ModeKeys}
     if mode_str not in by_name:
         raise SMDebugValueError(f"mode must be one of {', '.join(by_name)}, got {mode_str!r}")

@@ -1,0 +1,192 @@
+"""What every reduction means: float64 numpy on the flattened tensor.
+
+Population standard deviation and variance, vector norms whatever the rank, numpy's median. An
+adapter may compute the same on its device; `AdapterContract` compares it with this module.
+
+A reduction of a tensor of at most 32-bit floats is rounded to float32, the precision it was
+computed from; others stay float64. A value that float32 cannot hold stays float64 as well, so
+that a large but finite number is never reported as infinite. The empty tensor has sum 0, prod 1,
+norms 0 and counts 0; its other reductions are NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
+
+Array = npt.NDArray[Any]
+
+REDUCTIONS_PREFIX = "smdebug/reductions/"
+
+ALLOWED_REDUCTIONS = ("min", "max", "mean", "std", "variance", "sum", "prod", "median")
+ALLOWED_NORMS = ("l1", "l2")
+# Counts of elements; an `abs_` form would say the same.
+COUNTS = ("nans", "infs", "zeros")
+
+# Every reduction a run can hold, by the name it has in the index.
+REDUCTION_NAMES = (
+    *ALLOWED_REDUCTIONS,
+    *ALLOWED_NORMS,
+    *(f"abs_{name}" for name in (*ALLOWED_REDUCTIONS, *ALLOWED_NORMS)),
+    *COUNTS,
+)
+
+
+def _l2(x: Array) -> Any:
+    # Scaled, so that squares of large or tiny numbers neither overflow nor vanish.
+    scale = np.max(np.abs(x), initial=0.0)
+    if scale == 0.0 or not np.isfinite(scale):
+        return scale
+    return scale * np.sqrt(np.sum(np.square(x / scale)))
+
+
+def _or_nan(reduce: Callable[[Array], Any]) -> Callable[[Array], Any]:
+    return lambda x: reduce(x) if x.size else np.nan
+
+
+_FUNCTIONS: dict[str, Callable[[Array], Any]] = {
+    "min": _or_nan(np.min),
+    "max": _or_nan(np.max),
+    "mean": _or_nan(np.mean),
+    "std": _or_nan(np.std),
+    "variance": _or_nan(np.var),
+    "sum": np.sum,
+    "prod": np.prod,
+    "median": _or_nan(np.median),
+    "l1": lambda x: np.sum(np.abs(x)),
+    "l2": _l2,
+    "nans": lambda x: np.count_nonzero(np.isnan(x)),
+    "infs": lambda x: np.count_nonzero(np.isinf(x)),
+    "zeros": lambda x: x.size - np.count_nonzero(x),
+}
+
+
+def canonical_reduction(name: str, abs: bool = False) -> str:
+    """Returns the name of a reduction as the index spells it.
+
+    Example:
+        >>> canonical_reduction("l1_norm"), canonical_reduction("max", abs=True)
+        ('l1', 'abs_max')
+    """
+    plain = name.removesuffix("_norm")
+    plain = f"abs_{plain}" if abs and not plain.startswith("abs_") else plain
+    if plain.removeprefix("abs_") in COUNTS:
+        plain = plain.removeprefix("abs_")
+    if plain not in REDUCTION_NAMES:
+        raise SMDebugValueError(
+            f"unknown reduction {name!r}; expected one of {', '.join(REDUCTION_NAMES)}"
+        )
+    return plain
+
+
+def compute_reduction(tensor: Array, name: str, abs: bool = False) -> np.float64:
+    """Computes one reduction of a tensor.
+
+    Args:
+        tensor: any numeric array; bfloat16 and float8 included.
+        name: a reduction name, with or without `abs_` and `_norm`.
+        abs: reduce the absolute values.
+
+    Raises:
+        SMDebugValueError: the reduction is unknown.
+        SMDebugTypeError: the tensor holds strings, or is complex and the reduction is not real.
+
+    Example:
+        >>> compute_reduction(np.array([[3.0, -4.0]]), "l2")
+        np.float64(5.0)
+    """
+    return compute_reductions(tensor, [canonical_reduction(name, abs)])[canonical_reduction(name, abs)]
+
+
+def compute_reductions(tensor: Array, names: Iterable[str]) -> dict[str, np.float64]:
+    """Computes several reductions of a tensor, named as the index spells them."""
+    values = _as_float64(tensor)
+    magnitudes = None
+    result: dict[str, np.float64] = {}
+    # Overflow and NaN are findings to store, not warnings to print.
+    with np.errstate(all="ignore"):
+        for name in names:
+            plain = name.removeprefix("abs_")
+            if plain == name:
+                operand = values
+            else:
+                magnitudes = np.abs(values) if magnitudes is None else magnitudes
+                operand = magnitudes
+            if np.iscomplexobj(operand) and plain not in ("l1", "l2", *COUNTS):
+                raise SMDebugTypeError(
+                    f"reduction {name!r} of a complex tensor is not a real number; "
+                    f"use abs_{plain}, a norm or a count"
+                )
+            result[name] = _rounded(_FUNCTIONS[plain](operand), tensor.dtype)
+    return result
+
+
+def _as_float64(tensor: Array) -> Array:
+    if tensor.dtype.kind in "USO":
+        raise SMDebugTypeError(f"a tensor of {tensor.dtype} has no reductions")
+    wide = np.complex128 if tensor.dtype.kind == "c" else np.float64
+    return np.asarray(tensor).reshape(-1).astype(wide, copy=False)
+
+
+def _rounded(value: Any, dtype: np.dtype[Any]) -> np.float64:
+    if not is_short_float(dtype):
+        return np.float64(value)
+    short = np.float64(np.float32(value))
+    return short if np.isfinite(short) or not np.isfinite(value) else np.float64(value)
+
+
+def is_short_float(dtype: np.dtype[Any]) -> bool:
+    """Tells whether a dtype is a float of at most 32 bits, ml_dtypes' ones included."""
+    if dtype.kind == "f":
+        return dtype.itemsize <= 4
+    return dtype.kind == "V" and dtype.name in _ML_FLOATS
+
+
+_ML_FLOATS = frozenset(
+    np.dtype(kind).name for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+)
+
+
+def get_reduction_tensor_name(
+    tensorname: str, reduction_name: str, abs: bool, remove_colon_index: bool = True
+) -> str:
+    """Returns the name under which format v1 stores a reduction.
+
+    Example:
+        >>> get_reduction_tensor_name("fc.weight", "l2", abs=True)
+        'smdebug/reductions/abs_l2/fc.weight'
+    """
+    import re
+
+    if remove_colon_index:
+        tensorname = re.sub(r":\d+", "", tensorname)
+    prefix = "abs_" if abs else ""
+    return f"{REDUCTIONS_PREFIX}{prefix}{reduction_name.removesuffix('_norm')}/{tensorname}"
+
+
+def reverse_reduction_tensor_name(reduction_tensor_name: str) -> tuple[str, str, bool]:
+    """Takes a stored reduction name apart: (tensor, reduction, abs).
+
+    Example:
+        >>> reverse_reduction_tensor_name("smdebug/reductions/abs_l2/fc.weight")
+        ('fc.weight', 'l2', True)
+    """
+    if not reduction_tensor_name.startswith(REDUCTIONS_PREFIX):
+        raise SMDebugValueError(
+            f"expected a name that starts with {REDUCTIONS_PREFIX}, got {reduction_tensor_name!r}"
+        )
+    reduction, _, tensor = reduction_tensor_name[len(REDUCTIONS_PREFIX) :].partition("/")
+    return tensor, reduction.removeprefix("abs_"), reduction.startswith("abs_")
+
+
+def get_numpy_reduction(
+    reduction_name: str, numpy_data: Array, abs: bool = False
+) -> np.float64 | None:
+    """Computes a reduction, with the argument order of smdebug 1.0."""
+    return compute_reduction(numpy_data, reduction_name, abs)
