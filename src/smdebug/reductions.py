@@ -11,14 +11,16 @@ norms 0 and counts 0; its other reductions are NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 Array = npt.NDArray[Any]
 
@@ -101,7 +103,9 @@ def compute_reduction(tensor: Array, name: str, abs: bool = False) -> np.float64
         >>> compute_reduction(np.array([[3.0, -4.0]]), "l2")
         np.float64(5.0)
     """
-    return compute_reductions(tensor, [canonical_reduction(name, abs)])[canonical_reduction(name, abs)]
+    return compute_reductions(tensor, [canonical_reduction(name, abs)])[
+        canonical_reduction(name, abs)
+    ]
 
 
 def compute_reductions(tensor: Array, names: Iterable[str]) -> dict[str, np.float64]:
@@ -138,7 +142,8 @@ def _rounded(value: Any, dtype: np.dtype[Any]) -> np.float64:
     if not is_short_float(dtype):
         return np.float64(value)
     short = np.float64(np.float32(value))
-    return short if np.isfinite(short) or not np.isfinite(value) else np.float64(value)
+    fits = bool(np.isfinite(short)) or not np.isfinite(value)
+    return short if fits else np.float64(value)
 
 
 def is_short_float(dtype: np.dtype[Any]) -> bool:
@@ -149,7 +154,8 @@ def is_short_float(dtype: np.dtype[Any]) -> bool:
 
 
 _ML_FLOATS = frozenset(
-    np.dtype(kind).name for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+    np.dtype(kind).name
+    for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
 )
 
 

@@ -1,0 +1,15 @@
+"""pyarrow, imported in one place so that its one known knot is answered with the remedy."""
+
+from __future__ import annotations
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+except ImportError as error:  # pragma: no cover - depends on the installed pair
+    raise ImportError(
+        f"pyarrow does not import ({error}). pyarrow 26 needs NumPy 2; where NumPy 1 must stay "
+        "(MXNet 1.9, TensorFlow 2.15): pip install 'tornasole[numpy1]'"
+    ) from error
+
+__all__ = ["pa", "pc", "pq"]

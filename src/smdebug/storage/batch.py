@@ -1,0 +1,55 @@
+"""What is handed to a writer: the tensors of one step, which from then on are the writer's."""
+
+from __future__ import annotations
+
+import time as clock
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from smdebug.mode_keys import ModeKeys
+    from smdebug.reductions import Array
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor at one step.
+
+    Attributes:
+        name: the tensor's name.
+        value: the raw value, when it is saved. The writer reads it later on another thread: hand
+            over a copy, not memory that training goes on to change.
+        reductions: saved reductions, named as `smdebug.reductions.REDUCTION_NAMES`.
+        shape: of the tensor; needed only without a value.
+        dtype: the element type's name; needed only without a value.
+        time: seconds since 1970, when it differs from the step's.
+    """
+
+    name: str
+    value: Array | None = None
+    reductions: Mapping[str, float] = field(default_factory=dict)
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    time: float | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """What the entry weighs in the writer's queue."""
+        return 200 + (0 if self.value is None else self.value.nbytes)
+
+
+@dataclass(frozen=True)
+class StepBatch:
+    """Tensors of one step; a step may come in several batches."""
+
+    step: int
+    mode: ModeKeys
+    mode_step: int
+    entries: list[Entry]
+    time: float = field(default_factory=clock.time)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(entry.nbytes for entry in self.entries)

@@ -1,0 +1,78 @@
+"""What is known of a stretch of index without reading values: its steps and its tensor names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from smdebug.mode_keys import ModeKeys
+
+if TYPE_CHECKING:
+    from smdebug.storage.arrow import pa
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class StepArrays:
+    """The steps of one worker, as columns of equal length."""
+
+    step: Ints
+    mode: Ints
+    mode_step: Ints
+    seq: Ints
+
+    @staticmethod
+    def concatenate(pieces: list[StepArrays]) -> StepArrays:
+        empty = [np.zeros(0, np.int64)]
+        return StepArrays(
+            *(
+                np.concatenate([getattr(piece, name) for piece in pieces] or empty)
+                for name in ("step", "mode", "mode_step", "seq")
+            )
+        )
+
+
+class Segment(Protocol):
+    """A stretch of index of one worker, of either format.
+
+    Attributes:
+        worker: who wrote it.
+        steps: its steps.
+        names: for every tensor, the modes it was saved in, as `mode_bit`s.
+    """
+
+    worker: str
+
+    @property
+    def steps(self) -> StepArrays: ...
+
+    @property
+    def names(self) -> dict[str, int]: ...
+
+    def rows(self, tensor: str, columns: list[str]) -> pa.Table | None:
+        """The rows of one tensor with the columns of the v2 schema; None when it has none."""
+
+    def names_at(self, step: int) -> set[str]:
+        """The tensors saved at a step."""
+
+    def table(self, columns: list[str] | None = None) -> pa.Table:
+        """All rows."""
+
+    def present_columns(self) -> set[str]:
+        """The columns that hold at least one value."""
+
+
+def mode_bit(mode: ModeKeys | int) -> int:
+    """The bit that stands for a mode in `Segment.names`."""
+    return 1 << (mode.value if isinstance(mode, ModeKeys) else mode)
+
+
+def mode_numbers(column: Any) -> Ints:
+    """Turns a dictionary column of mode names into the numbers of the enum."""
+    values = [ModeKeys[name].value for name in column.dictionary.to_pylist()]
+    codes: Ints = column.indices.to_numpy(zero_copy_only=False)
+    return np.array(values or [0], np.int64)[codes]

@@ -1,0 +1,376 @@
+"""Format v1: one event file and one JSON index file per step and worker, as smdebug 1.0 has them.
+
+Index files written here carry checksums in keys that the original ignores; its own files have
+none, so of those only what their framing shows can be checked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import crc32c
+import numpy as np
+
+from smdebug.exceptions import IndexReaderException, SMDebugValueError
+from smdebug.mode_keys import ModeKeys
+from smdebug.reductions import (
+    REDUCTION_NAMES,
+    REDUCTIONS_PREFIX,
+    Array,
+    get_reduction_tensor_name,
+    is_short_float,
+)
+from smdebug.storage import records
+from smdebug.storage.arrow import pa
+from smdebug.storage.catalog import StepArrays, mode_bit
+from smdebug.storage.dtypes import dtype_name, dtype_of, for_classic, plain_array
+from smdebug.storage.events import encode_tensor
+from smdebug.storage.index import SCHEMA, table_of
+from smdebug.storage.layout import IndexName, classic_event_key, classic_index_key
+
+if TYPE_CHECKING:
+    from smdebug.storage.batch import Entry, StepBatch
+    from smdebug.storage.store import Buffer, Store
+
+_SEAL = re.compile(rb', "crc32c": "([0-9a-f]{8})"}\s*$')
+
+
+# ---- writing
+
+
+class ClassicBuilder:
+    """Publishes every step as an event file and an index file of format v1."""
+
+    def __init__(self, store: Store, worker: str) -> None:
+        self._store = store
+        self._worker = worker
+        self._steps: dict[int, _StepFiles] = {}
+        self.waiting = 0
+        self.written = 0
+
+    def add(self, batch: StepBatch) -> None:
+        """Takes the tensors of a step."""
+        if batch.step not in self._steps:
+            self._steps[batch.step] = _StepFiles(batch)
+        self._steps[batch.step].add(batch)
+        self.waiting += batch.nbytes
+
+    def publish(self) -> None:
+        """Writes what was gathered, each step's event file before its index file."""
+        for step in list(self._steps):
+            files = self._steps[step]
+            event_file = None
+            if files.chunks:
+                event_file = self._free_event_key(step)
+                self._store.write(event_file, files.chunks)
+            index = files.index(event_file)
+            self._store.write(classic_index_key(step, self._worker), [index])
+            self.written += files.size + len(index)
+            del self._steps[step]
+        self.waiting = 0
+
+    def discard(self) -> None:
+        """Gives up what was gathered."""
+        self._steps.clear()
+        self.waiting = 0
+
+    def close(self) -> None:
+        """Nothing is left to do: every step is its own pair of files."""
+
+    def _free_event_key(self, step: int) -> str:
+        # A resumed run that saves a step again must not change bytes a reader may be looking at;
+        # the index file, replaced in one move, leads to the new ones.
+        taken = set(
+            self._store.list(classic_event_key(step, self._worker).removesuffix(".tfevents"))
+        )
+        attempt = 0
+        while classic_event_key(step, self._worker, attempt) in taken:
+            attempt += 1
+        return classic_event_key(step, self._worker, attempt)
+
+
+class _StepFiles:
+    """The two files of a step while they are put together."""
+
+    def __init__(self, batch: StepBatch) -> None:
+        self.mode, self.mode_step = batch.mode, batch.mode_step
+        self.step = batch.step
+        self.chunks: list[Buffer] = []
+        self.size = 0
+        self._tensors: list[dict[str, Any]] = []
+        self._shapes: list[dict[str, Any]] = []
+
+    def add(self, batch: StepBatch) -> None:
+        for entry in batch.entries:
+            time = batch.time if entry.time is None else entry.time
+            for name, value in entry.reductions.items():
+                plain, absolute = name.removeprefix("abs_"), name.startswith("abs_")
+                record = get_reduction_tensor_name(entry.name, plain, absolute, False)
+                self._add_record(record, _reduction_array(entry, value), time)
+            if entry.value is not None:
+                self._add_value(entry.name, for_classic(plain_array(entry.value)), time)
+            elif entry.shape is not None:
+                self._add_shape(entry.name, entry.shape, entry.dtype)
+
+    def _add_value(self, name: str, array: Array, time: float) -> None:
+        if array.size:
+            self._add_record(name, array, time)
+        else:
+            # The format has no record for it; its shape and type say all there is to say.
+            self._add_shape(name, array.shape, dtype_name(array.dtype))
+
+    def _add_shape(self, name: str, shape: tuple[int, ...], dtype: str | None) -> None:
+        entry = {"tensorname": name, "originalname": name, "shape": list(shape), "dtype": dtype}
+        self._shapes.append(entry)
+
+    def _add_record(self, name: str, array: Array, time: float) -> None:
+        payload = encode_tensor(
+            name, array, step=self.step, mode=self.mode, mode_step=self.mode_step,
+            wall_time=time, classic=True,
+        )  # fmt: skip
+        chunks = records.frame(payload, classic=True)
+        length = sum(len(chunk) for chunk in chunks)
+        entry = {"tensorname": name, "start_idx": self.size, "length": length}
+        self._tensors.append({**entry, "crc32c": records.checksum(payload)})
+        self.chunks += chunks
+        self.size += length
+
+    def index(self, event_file: str | None) -> bytes:
+        meta: dict[str, Any] = {"mode": self.mode.name, "mode_step": self.mode_step}
+        if event_file is not None:
+            meta["event_file_name"] = event_file
+        content: dict[str, Any] = {"meta": meta}
+        if self._tensors or not self._shapes:
+            content["tensor_payload"] = self._tensors
+        if self._shapes:
+            content["shape_payload"] = self._shapes
+        text = json.dumps(content).encode()[:-1]
+        return text + b', "crc32c": "%08x"}' % crc32c.crc32c(text)
+
+
+def _reduction_array(entry: Entry, value: float) -> Array:
+    dtype = entry.value.dtype if entry.value is not None else None
+    if dtype is None and entry.dtype not in (None, "str", "bytes"):
+        dtype = dtype_of(str(entry.dtype))
+    short = np.float32(value)
+    if dtype is not None and is_short_float(dtype) and (short == value or np.isnan(value)):
+        return np.asarray(short)
+    return np.asarray(np.float64(value))
+
+
+# ---- reading
+
+
+@dataclass(frozen=True)
+class ClassicStep:
+    """A parsed index file: where each record lies, in the order of `names`."""
+
+    step: int
+    mode: int
+    mode_step: int
+    event_file: str | None
+    names: tuple[str, ...]
+    places: list[tuple[int, int, int | None]]
+    shapes: dict[str, tuple[tuple[int, ...], str | None]]
+
+
+def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
+    """Parses and checks an index file of format v1.
+
+    Raises:
+        IndexReaderException: it is not such a file, or its checksum is wrong.
+        SMDebugValueError: its mode step is negative.
+    """
+    content = _checked_json(data, key)
+    meta = content.get("meta")
+    if not isinstance(meta, dict) or not meta:
+        raise IndexReaderException(f"{key}: 'meta' is missing or empty")
+    if "tensor_payload" not in content and "shape_payload" not in content:
+        raise IndexReaderException(f"{key}: neither 'tensor_payload' nor 'shape_payload' is there")
+    try:
+        mode = ModeKeys[meta.get("mode", "GLOBAL")].value
+        mode_step = int(meta.get("mode_step", name.step))
+        event_file = meta.get("event_file_name")
+        tensors = {
+            item["tensorname"]: (int(item["start_idx"]), int(item["length"]), item.get("crc32c"))
+            for item in content.get("tensor_payload") or []
+        }
+        shapes = {
+            item["tensorname"]: (tuple(int(size) for size in item["shape"]), item.get("dtype"))
+            for item in content.get("shape_payload") or []
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise IndexReaderException(f"{key}: not an index file of a run: {error!r}") from error
+    if mode_step < 0:
+        raise SMDebugValueError(f"{key}: mode_step must not be negative, got {mode_step}")
+    if tensors and (not isinstance(event_file, str) or min(p[0] for p in tensors.values()) < 0):
+        raise IndexReaderException(f"{key}: tensors are listed without a file to read them from")
+    return ClassicStep(
+        name.step, mode, mode_step, event_file, tuple(tensors), list(tensors.values()), shapes
+    )
+
+
+def _checked_json(data: bytes, key: str) -> dict[str, Any]:
+    seal = _SEAL.search(data)
+    if seal is not None and crc32c.crc32c(data[: seal.start()]) != int(seal[1], 16):
+        raise IndexReaderException(f"{key}: the file fails its checksum")
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise IndexReaderException(f"{key}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise IndexReaderException(f"{key}: expected a JSON object")
+    payload = content.get("tensor_payload")
+    checked = isinstance(payload, list) and any(
+        isinstance(item, dict) and "crc32c" in item for item in payload
+    )
+    if seal is None and (checked or b"crc32" in data):
+        raise IndexReaderException(f"{key}: the file's checksum is damaged")
+    return content
+
+
+class Place(NamedTuple):
+    """Where a record lies and what it must hold."""
+
+    event_file: str
+    offset: int
+    length: int
+    checksum: int | None
+    tensor: str
+    step: int
+    # Written as v1: its footer may be the constant.
+    classic: bool = False
+
+
+ReadScalars = Callable[[list[Place]], list[float]]
+
+
+class _Records:
+    """The record names of a step, taken apart once for all steps that save the same."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        # tensor -> column ("" is the raw value) -> place among the records
+        self.places: dict[str, dict[str, int]] = {}
+        for place, name in enumerate(names):
+            tensor, column = _split_reduction(name)
+            self.places.setdefault(tensor, {})[column] = place
+
+
+def _split_reduction(name: str) -> tuple[str, str]:
+    if not name.startswith(REDUCTIONS_PREFIX):
+        return name, ""
+    reduction, _, tensor = name[len(REDUCTIONS_PREFIX) :].partition("/")
+    return tensor, reduction
+
+
+class ClassicSegment:
+    """Many v1 steps of one worker as a `Segment`; reductions are read when they are asked for."""
+
+    def __init__(self, worker: str, steps: list[ClassicStep], read_scalars: ReadScalars) -> None:
+        self.worker = worker
+        self.names: dict[str, int] = {}
+        self._read_scalars = read_scalars
+        self._steps: list[tuple[ClassicStep, _Records]] = []
+        shared: dict[tuple[str, ...], _Records] = {}
+        for step in sorted(steps, key=lambda step: step.step):
+            record = shared.setdefault(step.names, _Records(step.names))
+            # The shared names replace the step's own copy of the same strings.
+            self._steps.append((replace(step, names=record.names), record))
+            for name in (*step.shapes, *record.places):
+                self.names[name] = self.names.get(name, 0) | mode_bit(step.mode)
+        rows = [[step.step, step.mode, step.mode_step, _SEQ] for step, _ in self._steps]
+        self.steps = StepArrays(*np.array(rows, np.int64).reshape(-1, 4).T)
+
+    def rows(self, tensor: str, columns: list[str]) -> pa.Table | None:
+        hits = [
+            (step, record.places.get(tensor, {}))
+            for step, record in self._steps
+            if tensor in record.places or tensor in step.shapes
+        ]
+        if not hits:
+            return None
+        return table_of({name: self._column(name, tensor, hits) for name in columns})
+
+    def names_at(self, step: int) -> set[str]:
+        return {
+            name
+            for found, record in self._steps
+            if found.step == step
+            for name in (*found.shapes, *record.places)
+        }
+
+    def table(self, columns: list[str] | None = None) -> pa.Table:
+        names = SCHEMA.names if columns is None else columns
+        pieces = [self.rows(tensor, names) for tensor in self.names]
+        return pa.concat_tables([SCHEMA.empty_table().select(names), *pieces])
+
+    def present_columns(self) -> set[str]:
+        """The columns that hold at least one value."""
+        saved = {
+            column
+            for record in {id(record): record for _, record in self._steps}.values()
+            for columns in record.places.values()
+            for column in columns
+        }
+        return {name for name in SCHEMA.names if name not in REDUCTION_NAMES or name in saved}
+
+    def _column(
+        self, name: str, tensor: str, hits: list[tuple[ClassicStep, dict[str, int]]]
+    ) -> Any:
+        if name in REDUCTION_NAMES:
+            return self._reductions(name, tensor, hits)
+        read = _COLUMNS.get(name)
+        kind = SCHEMA.field(name).type
+        if name == "worker" or name == "tensor":
+            text = self.worker if name == "worker" else tensor
+            codes = pa.array(np.zeros(len(hits), np.int32))
+            return pa.DictionaryArray.from_arrays(codes, pa.array([text]))
+        if read is None:
+            return pa.nulls(len(hits), kind)
+        values = [read(step, places, tensor) for step, places in hits]
+        if pa.types.is_dictionary(kind):
+            return pa.array(values, pa.string()).dictionary_encode()
+        return pa.array(values, kind)
+
+    def _reductions(
+        self, name: str, tensor: str, hits: list[tuple[ClassicStep, dict[str, int]]]
+    ) -> pa.Array:
+        values = np.zeros(len(hits))
+        saved = np.array([name in places for _, places in hits])
+        record = get_reduction_tensor_name(tensor, name, False, False)
+        wanted = [
+            Place(str(step.event_file), *step.places[places[name]], record, step.step, True)
+            for step, places in hits
+            if name in places
+        ]
+        values[saved] = self._read_scalars(wanted)
+        return pa.array(values, mask=~saved)
+
+
+# Rows of format v1 are older than any of v2 in the same run.
+_SEQ = -1
+
+
+def _raw(field: int) -> Callable[[ClassicStep, dict[str, int], str], int | None]:
+    return lambda step, places, tensor: step.places[places[""]][field] if "" in places else None
+
+
+# How a column is read off (step, places of the tensor, tensor); those not here are null.
+_COLUMNS: dict[str, Callable[[ClassicStep, dict[str, int], str], Any]] = {
+    "step": lambda step, places, tensor: step.step,
+    "mode": lambda step, places, tensor: ModeKeys(step.mode).name,
+    "mode_step": lambda step, places, tensor: step.mode_step,
+    "dtype": lambda step, places, tensor: step.shapes.get(tensor, (None, None))[1],
+    "shape": lambda step, places, tensor: step.shapes.get(tensor, (None, None))[0],
+    "event_file": lambda step, places, tensor: step.event_file if "" in places else None,
+    "offset": _raw(0),
+    "length": _raw(1),
+    "checksum": _raw(2),
+    "position": lambda step, places, tensor: min(places.values(), default=len(step.names)),
+    "seq": lambda step, places, tensor: _SEQ,
+}

@@ -1,0 +1,362 @@
+"""The Event message of TensorFlow: one tensor, scalar or file version, to bytes and back.
+
+Written by hand because a dependency on protobuf ties everybody who installs us to one version of
+it. Content is never copied: encoding returns the array's own memory among its chunks, decoding
+returns views.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from smdebug.exceptions import DataCorrupted, SMDebugValueError
+from smdebug.mode_keys import MODE_PLUGIN_NAME, MODE_STEP_PLUGIN_NAME, ModeKeys
+from smdebug.storage.dtypes import STRING, dtype_number, dtype_of_number, is_string
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from smdebug.reductions import Array
+    from smdebug.storage.store import Buffer
+
+# Tensor content starts at a multiple of this in a v2 file, so that a mapped view is aligned.
+ALIGNMENT = 64
+
+_DOUBLE = struct.Struct("<d")
+_FLOAT = struct.Struct("<f")
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MOST_DIMENSIONS = 64
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of an event: a tensor, or the plain float of a TensorBoard scalar."""
+
+    tag: str
+    tensor: Array | None = None
+    simple_value: float | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Event:
+    """A decoded event."""
+
+    wall_time: float = 0.0
+    step: int = 0
+    file_version: str | None = None
+    values: tuple[Value, ...] = ()
+
+
+# ---- encoding
+
+
+def encode_tensor(
+    name: str,
+    array: Array,
+    *,
+    step: int,
+    mode: ModeKeys,
+    mode_step: int,
+    wall_time: float,
+    content_at: int | None = None,
+    classic: bool = False,
+) -> list[Buffer]:
+    """Encodes an event that holds one tensor.
+
+    Args:
+        name: the tensor's name.
+        array: C-contiguous and little-endian, see `plain_array`.
+        step: the global step.
+        mode: the mode of the step.
+        mode_step: the step within its mode.
+        wall_time: seconds since 1970.
+        content_at: where in the file the event will start; given, the content is aligned there.
+        classic: leave the type of strings unset, as format v1 does.
+
+    Returns:
+        The chunks of the event; the array's memory is one of them.
+    """
+    tag = _bytes_field(1, name.encode())
+    content, size = _content(array)
+    number = 0 if classic and is_string(array.dtype) else dtype_number(array.dtype)
+    head = _tensor_head(name, number, array.shape)
+    if not is_string(array.dtype):
+        head += b"\x22" + _varint(size)
+    metadata = _metadata(mode_step, mode)
+    event = _event_head(wall_time, step)
+    tensor_size = len(head) + size
+
+    def prefix(padding: bytes) -> bytes:
+        tensor_field = b"\x42" + _varint(tensor_size)
+        value_size = len(tag) + len(padding) + len(tensor_field) + tensor_size + len(metadata)
+        value = b"\x0a" + _varint(value_size)
+        summary = b"\x2a" + _varint(len(value) + value_size)
+        return b"".join((event, summary, value, tag, padding, tensor_field, head))
+
+    start = prefix(b"") if content_at is None else _aligned(prefix, content_at)
+    return [start, *content, metadata]
+
+
+def encode_scalar(name: str, value: float, *, step: int, wall_time: float) -> list[Buffer]:
+    """Encodes an event with a plain TensorBoard scalar."""
+    summary_value = _bytes_field(1, name.encode()) + b"\x15" + _FLOAT.pack(value)
+    summary = _bytes_field(1, summary_value)
+    return [_event_head(wall_time, step) + _bytes_field(5, summary)]
+
+
+def encode_file_version(wall_time: float) -> list[Buffer]:
+    """Encodes the event TensorBoard expects first in a file."""
+    return [_event_head(wall_time, 0) + _bytes_field(3, b"brain.Event:2")]
+
+
+def _content(array: Array) -> tuple[list[Buffer], int]:
+    if is_string(array.dtype):
+        items = [item if isinstance(item, bytes) else item.encode("utf-8", "surrogatepass")
+                 for item in array.reshape(-1).tolist()]  # fmt: skip
+        fields = b"".join(_bytes_field(8, item) for item in items)
+        return [fields], len(fields)
+    if not array.size:
+        return [], 0
+    # The detour over uint8 serves the types that the buffer protocol has no letter for.
+    return [array.reshape(-1).view(np.uint8).data], array.nbytes
+
+
+@lru_cache(maxsize=65536)
+def _tensor_head(name: str, number: int, shape: tuple[int, ...]) -> bytes:
+    # The same for every step of a tensor, so it is built once.
+    dims = b""
+    for size in shape:
+        dim_name = _bytes_field(2, f"{name}_{size}".encode())
+        # proto3 leaves a zero out.
+        dims += _bytes_field(2, (b"\x08" + _varint(size) if size else b"") + dim_name)
+    return (b"\x08" + _varint(number) if number else b"") + _bytes_field(2, dims)
+
+
+def _metadata(mode_step: int, mode: ModeKeys) -> bytes:
+    pairs = ((MODE_STEP_PLUGIN_NAME, str(mode_step)), (MODE_PLUGIN_NAME, str(mode.value)))
+    plugins = b"".join(
+        _bytes_field(1, _bytes_field(1, name.encode()) + _bytes_field(2, content.encode()))
+        for name, content in pairs
+    )
+    return _bytes_field(9, plugins)
+
+
+def _event_head(wall_time: float, step: int) -> bytes:
+    head = b"\x09" + _DOUBLE.pack(wall_time)
+    return head + b"\x10" + _varint(step) if step else head
+
+
+def _aligned(prefix: Any, content_at: int) -> bytes:
+    """Pads with the unused field `node_name` until the content falls on the alignment."""
+    start: bytes = prefix(b"")
+    if (content_at + len(start)) % ALIGNMENT == 0:
+        return start
+    # The padding may make one of the lengths before it a byte longer: then pad on. There are five
+    # lengths, so this ends.
+    size = missing = 0
+    while True:
+        size += missing
+        start = prefix(b"\x3a" + _varint(size) + bytes(size))
+        missing = -(content_at + len(start)) % ALIGNMENT
+        if not missing:
+            return start
+
+
+def _bytes_field(number: int, data: bytes) -> bytes:
+    return bytes(((number << 3) | _BYTES,)) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+# ---- decoding
+
+
+def decode_event(payload: memoryview, *, key: str = "", offset: int | None = None) -> Event:
+    """Decodes an event; tensors are read-only views on the payload.
+
+    Raises:
+        DataCorrupted: the bytes are not an event.
+    """
+    try:
+        return _event(payload)
+    except (SMDebugValueError, UnicodeDecodeError, struct.error, OverflowError) as error:
+        raise DataCorrupted(f"not an event: {error}", key=key, offset=offset) from error
+
+
+def _event(data: memoryview) -> Event:
+    found: dict[str, Any] = {}
+    values: list[Value] = []
+    for number, wire, content in _fields(data):
+        if number == 1 and wire == _FIXED64:
+            found["wall_time"] = _DOUBLE.unpack(content)[0]
+        elif number == 2 and wire == _VARINT:
+            found["step"] = _signed(content)
+        elif number == 3 and wire == _BYTES:
+            found["file_version"] = str(content, "utf-8")
+        elif number == 5 and wire == _BYTES:
+            values += [_value(item) for n, w, item in _fields(content) if n == 1 and w == _BYTES]
+    return Event(values=tuple(values), **found)
+
+
+def _value(data: memoryview) -> Value:
+    tag, tensor, simple, metadata = "", None, None, {}
+    for number, wire, content in _fields(data):
+        if number == 1 and wire == _BYTES:
+            tag = str(content, "utf-8")
+        elif number == 2 and wire == _FIXED32:
+            simple = float(_FLOAT.unpack(content)[0])
+        elif number == 8 and wire == _BYTES:
+            tensor = _tensor(content)
+        elif number == 9 and wire == _BYTES:
+            metadata = dict(
+                _plugin(item) for n, w, item in _fields(content) if (n, w) == (1, _BYTES)
+            )
+    return Value(tag, tensor, simple, metadata)
+
+
+def _plugin(data: memoryview) -> tuple[str, str]:
+    found = {n: str(c, "utf-8", "replace") for n, w, c in _fields(data) if w == _BYTES}
+    return found.get(1, ""), found.get(2, "")
+
+
+def _tensor(data: memoryview) -> Array:
+    number, content = 0, memoryview(b"")
+    shape: tuple[int, ...] = ()
+    strings: list[memoryview] = []
+    numbers: dict[int, list[Any]] = {}
+    for field_number, wire, item in _fields(data):
+        if field_number == 1 and wire == _VARINT:
+            number = item
+        elif field_number == 2 and wire == _BYTES:
+            shape = _shape(item)
+        elif field_number == 4 and wire == _BYTES:
+            content = item
+        elif field_number == 8 and wire == _BYTES:
+            strings.append(item)
+        elif field_number in _NUMBER_FIELDS:
+            numbers.setdefault(field_number, []).extend(_numbers(field_number, wire, item))
+    count = 1
+    for size in shape:
+        count *= size
+    if number in (0, STRING) and (strings or number == STRING):
+        return _strings(strings, shape, count)
+    dtype = dtype_of_number(number)
+    if numbers and not len(content):
+        listed = np.array(next(iter(numbers.values())), dtype=dtype)
+        if len(listed) != count:
+            raise SMDebugValueError(
+                f"shape {shape} needs {count} elements, {len(listed)} are there"
+            )
+        return _read_only(listed.reshape(shape))
+    # Compared before an array is made: the shape may be anybody's number.
+    if count * dtype.itemsize != len(content):
+        raise SMDebugValueError(
+            f"shape {shape} of {dtype} needs {count * dtype.itemsize} bytes, "
+            f"{len(content)} are there"
+        )
+    return np.frombuffer(content, np.uint8).view(dtype).reshape(shape)
+
+
+def _shape(data: memoryview) -> tuple[int, ...]:
+    sizes: list[int] = []
+    for number, wire, dim in _fields(data):
+        if number == 2 and wire == _BYTES:
+            size = next((_signed(c) for n, w, c in _fields(dim) if (n, w) == (1, _VARINT)), 0)
+            if size < 0 or len(sizes) == _MOST_DIMENSIONS:
+                raise SMDebugValueError("tensor shape is not a shape")
+            sizes.append(size)
+    return tuple(sizes)
+
+
+def _strings(items: list[memoryview], shape: tuple[int, ...], count: int) -> Array:
+    if count != len(items):
+        raise SMDebugValueError(f"shape {shape} needs {count} strings, {len(items)} are there")
+    try:
+        texts: list[Any] = [str(item, "utf-8", "surrogatepass") for item in items]
+    except UnicodeDecodeError:
+        texts = [bytes(item) for item in items]
+    return _read_only(np.array(texts or [], dtype=None if texts else np.str_).reshape(shape))
+
+
+def _read_only(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
+
+
+# float_val, double_val, int_val, int64_val, bool_val: read, never written.
+_NUMBER_FIELDS = {5: "<f4", 6: "<f8", 7: None, 10: None, 11: None}
+
+
+def _numbers(field_number: int, wire: int, item: Any) -> list[Any]:
+    layout = _NUMBER_FIELDS[field_number]
+    if layout is not None:
+        data = bytes(item)
+        if len(data) % int(layout[2]):
+            raise SMDebugValueError("packed numbers are cut off")
+        return list(np.frombuffer(data, layout))
+    if wire == _VARINT:
+        return [_signed(item)]
+    if wire != _BYTES:
+        raise SMDebugValueError("numbers of an unknown kind")
+    values, at = [], 0
+    while at < len(item):
+        value, at = _read_varint(item, at)
+        values.append(_signed(value))
+    return values
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
+    """Yields (number, wire type, content) of a message; content is an int or a view."""
+    at = 0
+    while at < len(data):
+        label, at = _read_varint(data, at)
+        number, wire = label >> 3, label & 7
+        if wire == _VARINT:
+            content, at = _read_varint(data, at)
+            yield number, wire, content
+            continue
+        if wire == _BYTES:
+            size, at = _read_varint(data, at)
+        elif wire in (_FIXED64, _FIXED32):
+            size = 8 if wire == _FIXED64 else 4
+        else:
+            raise SMDebugValueError(f"field {number} has the unknown wire type {wire}")
+        if size > len(data) - at:
+            raise SMDebugValueError(
+                f"field {number} claims {size} bytes, {len(data) - at} are there"
+            )
+        yield number, wire, data[at : at + size]
+        at += size
+
+
+def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            break
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise SMDebugValueError("a number is cut off")
+
+
+def _signed(value: int) -> int:
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value

@@ -1,0 +1,237 @@
+"""The index of format v2: one Parquet row per (worker, step, tensor), sealed with checksums.
+
+Rows lie sorted by tensor, then step, so that a series is one stretch of a row group and the
+statistics of the groups say where to look. All files of all runs have the same columns, so every
+engine reads a run as one data set.
+
+Parquet's own page checksums leave page headers and the footer open. The *seal* closes that: an
+entry of the footer's metadata holds the CRC32C of every column chunk and of the footer itself
+(computed with its own digits as zeros), written into a placeholder of the right size.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from smdebug.exceptions import IndexReaderException
+from smdebug.reductions import REDUCTION_NAMES
+from smdebug.storage.arrow import pa, pc, pq
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from smdebug.mode_keys import ModeKeys
+
+ROWS_PER_GROUP = 1 << 17
+FORMAT_KEY, FORMAT = b"smdebug.format", b"2"
+SEAL_KEY = b"smdebug.seal"
+
+_SEAL = re.compile(rb"crc32c:([0-9]{8}):")
+_DIGITS = 8
+_MAGIC = b"PAR1"
+_TAIL = struct.Struct("<I4s")
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+Ints = npt.NDArray[np.int64]
+
+SCHEMA = pa.schema(
+    [
+        pa.field("step", pa.int64(), nullable=False),
+        pa.field("mode", _TEXT, nullable=False),
+        pa.field("mode_step", pa.int64(), nullable=False),
+        pa.field("worker", _TEXT, nullable=False),
+        pa.field("tensor", _TEXT, nullable=False),
+        pa.field("time", pa.float64()),
+        pa.field("dtype", _TEXT),
+        pa.field("shape", pa.list_(pa.field("element", pa.int64()))),
+        pa.field("event_file", _TEXT),
+        pa.field("offset", pa.int64()),
+        pa.field("length", pa.int64()),
+        # The CRC32C of the event's payload: ties a row to its own bytes, not just to sound ones.
+        pa.field("checksum", pa.int64()),
+        pa.field("value", pa.float64()),
+        # The place within the step, in the order of saving.
+        pa.field("position", pa.int32(), nullable=False),
+        # The segment that brought the row: for one (worker, step, tensor) the highest wins.
+        pa.field("seq", pa.int32(), nullable=False),
+        *(pa.field(name, pa.float64()) for name in REDUCTION_NAMES),
+    ]
+)
+TEXT_COLUMNS = [name for name in SCHEMA.names if SCHEMA.field(name).type == _TEXT]
+_DELTA_COLUMNS = ("step", "mode_step", "offset", "length", "position", "seq")
+_LEAVES = [name if name != "shape" else "shape.list.element" for name in SCHEMA.names]
+
+
+@dataclass
+class IndexRow:
+    """One row, before it is written."""
+
+    step: int
+    mode: ModeKeys
+    mode_step: int
+    tensor: str
+    time: float
+    position: int
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    event_file: str | None = None
+    offset: int | None = None
+    length: int | None = None
+    checksum: int | None = None
+    value: float | None = None
+    reductions: dict[str, float] = field(default_factory=dict)
+
+
+_ROW_COLUMNS = (
+    "step", "mode_step", "tensor", "time", "position", "dtype", "shape", "event_file", "offset",
+    "length", "checksum", "value",
+)  # fmt: skip
+
+
+def rows_to_table(rows: Sequence[IndexRow], worker: str, seq: int) -> pa.Table:
+    """Turns rows of one worker and one segment into a table of the index's schema."""
+    columns = {name: [getattr(row, name) for row in rows] for name in _ROW_COLUMNS}
+    columns["mode"] = [row.mode.name for row in rows]
+    used = {name for row in rows for name in row.reductions}
+    for name in used:
+        columns[name] = [row.reductions.get(name) for row in rows]
+    count = len(rows)
+    arrays = []
+    for name in SCHEMA.names:
+        kind = SCHEMA.field(name).type
+        if name == "worker":
+            codes = pa.array(np.zeros(count, np.int32))
+            arrays.append(pa.DictionaryArray.from_arrays(codes, pa.array([worker])))
+        elif name == "seq":
+            arrays.append(pa.array(np.full(count, seq, np.int32)))
+        elif name not in columns:
+            arrays.append(pa.nulls(count, kind))
+        elif kind == _TEXT:
+            arrays.append(pa.array(columns[name], pa.string()).dictionary_encode())
+        else:
+            # from_pandas stays off: a NaN is a value, not a missing one.
+            arrays.append(pa.array(columns[name], kind, from_pandas=False))
+    return pa.table(arrays, schema=SCHEMA)
+
+
+def table_of(columns: Mapping[str, Any]) -> pa.Table:
+    """Makes a table of columns of the index, with the schema's types."""
+    schema = pa.schema([SCHEMA.field(name) for name in columns])
+    return pa.Table.from_arrays(list(columns.values()), schema=schema)
+
+
+def newest_rows(table: pa.Table) -> pa.Table:
+    """Sorts rows by worker, tensor and step and keeps the newest row of each."""
+    table = table.unify_dictionaries()
+    workers, tensors = _ranks(table["worker"]), _ranks(table["tensor"])
+    steps, seqs = table["step"].to_numpy(), table["seq"].to_numpy()
+    # A step that saves one name twice keeps the later: stable sort, last of equals.
+    order = np.lexsort((table["position"].to_numpy(), seqs, steps, tensors, workers))
+    steps, tensors, workers = steps[order], tensors[order], workers[order]
+    last = np.ones(len(order), bool)
+    last[:-1] = (
+        (steps[1:] != steps[:-1]) | (tensors[1:] != tensors[:-1]) | (workers[1:] != workers[:-1])
+    )
+    kept = order[last]
+    if np.array_equal(kept, np.arange(table.num_rows)):
+        return table
+    return table.take(pa.array(kept))
+
+
+def _ranks(column: pa.ChunkedArray) -> Ints:
+    """Numbers that sort as the strings of a dictionary column do."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks else pa.array([], _TEXT)
+    ranks: Ints = pc.rank(array.dictionary).to_numpy(zero_copy_only=False)
+    codes: Ints = array.indices.to_numpy(zero_copy_only=False)
+    return ranks[codes]
+
+
+def encode_index(table: pa.Table) -> memoryview:
+    """Writes a sorted table as a sealed Parquet file."""
+    groups = -(-table.num_rows // ROWS_PER_GROUP) or 1
+    chunks = len(_LEAVES) * groups
+    placeholder = b"crc32c:%08d:" % chunks + b"0" * _DIGITS * (chunks + 1)
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        SCHEMA,
+        compression="zstd",
+        use_dictionary=[*TEXT_COLUMNS, "time", "shape.list.element"],
+        column_encoding={
+            **dict.fromkeys(_DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
+            **dict.fromkeys(("value", *REDUCTION_NAMES), "BYTE_STREAM_SPLIT"),
+        },
+        write_page_checksum=True,
+        store_schema=False,
+    ) as writer:
+        writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+        writer.add_key_value_metadata({FORMAT_KEY: FORMAT, SEAL_KEY: placeholder})
+    return _sealed(bytearray(sink.getvalue()), placeholder)
+
+
+def _sealed(data: bytearray, placeholder: bytes) -> memoryview:
+    view = memoryview(data)
+    metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(data)))
+    start = len(data) - _TAIL.size - metadata.serialized_size
+    own = data.index(placeholder, start) + len(placeholder) - _DIGITS
+    sums = [crc32c.crc32c(view[first:end]) for first, end in chunk_ranges(metadata)]
+    text = b"".join(b"%08x" % value for value in sums)
+    view[own - len(text) : own] = text
+    view[own : own + _DIGITS] = b"%08x" % crc32c.crc32c(view[start:])
+    return view.toreadonly()
+
+
+def chunk_ranges(metadata: pq.FileMetaData) -> list[tuple[int, int]]:
+    """Where every column chunk lies, group by group."""
+    ranges = []
+    for group in range(metadata.num_row_groups):
+        for leaf in range(metadata.num_columns):
+            column = metadata.row_group(group).column(leaf)
+            first = column.dictionary_page_offset
+            first = column.data_page_offset if first is None else first
+            ranges.append((first, first + column.total_compressed_size))
+    return ranges
+
+
+def footer_size(tail: memoryview) -> int:
+    """How many bytes from the end of the file the footer takes, its tail included.
+
+    Raises:
+        IndexReaderException: the file does not end as a Parquet file.
+    """
+    if len(tail) < _TAIL.size:
+        raise IndexReaderException("not a Parquet file: it is too short")
+    length, magic = _TAIL.unpack_from(tail, len(tail) - _TAIL.size)
+    if magic != _MAGIC:
+        raise IndexReaderException("not a Parquet file: its last bytes are wrong")
+    return int(length) + _TAIL.size
+
+
+def open_seal(footer: memoryview) -> list[int]:
+    """Checks a footer and returns the checksums of the column chunks it seals.
+
+    Raises:
+        IndexReaderException: the footer fails its checksum or has no seal.
+    """
+    data = bytearray(footer)
+    match = _SEAL.search(data, max(data.rfind(SEAL_KEY), 0))
+    if match is None:
+        raise IndexReaderException("no seal: not an index file of this library, or a damaged one")
+    start, own = match.end(), match.end() + int(match[1]) * _DIGITS
+    try:
+        sums = [int(data[at : at + _DIGITS], 16) for at in range(start, own + 1, _DIGITS)]
+    except ValueError:
+        raise IndexReaderException("the seal is damaged") from None
+    data[own : own + _DIGITS] = b"0" * _DIGITS
+    if crc32c.crc32c(data) != sums[-1]:
+        raise IndexReaderException("the footer fails its checksum")
+    return sums[:-1]

@@ -1,0 +1,361 @@
+"""Reading an index file of format v2: columns and row groups on demand, each verified once."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import crc32c
+import numpy as np
+
+from smdebug.exceptions import IndexReaderException
+from smdebug.storage.arrow import pa, pc, pq
+from smdebug.storage.catalog import StepArrays, mode_numbers
+from smdebug.storage.index import (
+    SCHEMA,
+    TEXT_COLUMNS,
+    chunk_ranges,
+    footer_size,
+    open_seal,
+    table_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from smdebug.storage.layout import IndexName
+    from smdebug.storage.store import Store
+
+# What a remote read of the footer asks for; small files come whole.
+_TAIL_BYTES = 1 << 16
+# Files up to this many rows are decoded whole at first use: a call costs more than the rows.
+_SMALL = 8192
+
+
+class ColumnCache:
+    """Decoded columns, the least recently used given up beyond a number of bytes."""
+
+    def __init__(self, limit: int = 256 << 20) -> None:
+        self._limit = limit
+        self._size = 0
+        self._columns: OrderedDict[Any, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Any) -> Any:
+        with self._lock:
+            if key in self._columns:
+                self._columns.move_to_end(key)
+            return self._columns.get(key)
+
+    def put(self, key: Any, column: Any) -> None:
+        with self._lock:
+            if key in self._columns:
+                return
+            self._columns[key] = column
+            self._size += column.nbytes
+            while self._size > self._limit and len(self._columns) > 1:
+                _, dropped = self._columns.popitem(last=False)
+                self._size -= dropped.nbytes
+
+
+class IndexFile:
+    """One index file; a `Segment`.
+
+    Opening reads and checks the footer only. Every column chunk is checked against the seal
+    before it is decoded.
+
+    Raises:
+        IndexReaderException: the file is damaged, cut, or not an index file.
+        KeyError: the file is gone.
+    """
+
+    def __init__(self, store: Store, key: str, name: IndexName, cache: ColumnCache) -> None:
+        self.key = key
+        self.worker = name.worker
+        self._cache = cache
+        self._bytes = _Bytes(store, key)
+        self._checked: set[int] = set()
+        try:
+            self._open()
+        except IndexReaderException as error:
+            raise IndexReaderException(f"{key}: {error}") from None
+        except (pa.ArrowException, OSError) as error:
+            raise IndexReaderException(f"{key}: not a Parquet file: {error}") from error
+
+    def _open(self) -> None:
+        footer = self._bytes.footer()
+        self._sums = open_seal(footer)
+        metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(footer)))
+        self._ranges = chunk_ranges(metadata)
+        if len(self._ranges) != len(self._sums):
+            raise IndexReaderException("the seal does not fit the file")
+        end = max((end for _, end in self._ranges), default=4)
+        self._bytes.set_size(end + len(footer))
+        self._file = pq.ParquetFile(
+            pa.BufferReader(self._bytes.buffer()), metadata=metadata, read_dictionary=TEXT_COLUMNS
+        )
+        if not set(SCHEMA.names) <= set(self._file.schema_arrow.names):
+            missing = sorted(set(SCHEMA.names) - set(self._file.schema_arrow.names))
+            raise IndexReaderException(f"columns are missing: {', '.join(missing)}")
+        self._leaf = {
+            metadata.schema.column(leaf).path.split(".")[0]: leaf
+            for leaf in range(metadata.num_columns)
+        }
+        self.metadata = metadata
+        self._steps: StepArrays | None = None
+        self._names: dict[str, int] | None = None
+        self._stretches: dict[int, dict[str, tuple[int, int]]] = {}
+        self._known: dict[tuple[int, str], Any] = {}
+
+    # ---- the catalogue
+
+    @property
+    def steps(self) -> StepArrays:
+        if self._steps is None:
+            self._read_catalog()
+        assert self._steps is not None
+        return self._steps
+
+    @property
+    def names(self) -> dict[str, int]:
+        if self._names is None:
+            self._read_catalog()
+        assert self._names is not None
+        return self._names
+
+    def step_range(self) -> tuple[int, int]:
+        """The first and last step, from the statistics alone."""
+        bounds = [self._bounds(group, "step") for group in range(self.metadata.num_row_groups)]
+        return min(low for low, _ in bounds), max(high for _, high in bounds)
+
+    def _read_catalog(self) -> None:
+        pieces = []
+        names: dict[str, int] = {}
+        for group in range(self.metadata.num_row_groups):
+            columns = self._columns(
+                group, ["step", "mode", "mode_step", "seq", "tensor"], keep=False
+            )
+            mode = mode_numbers(columns["mode"])
+            pieces.append(_distinct_steps(columns, mode))
+            for name, bits in _distinct_names(columns["tensor"], mode):
+                names[name] = names.get(name, 0) | bits
+        self._steps = StepArrays.concatenate(pieces)
+        self._names = names
+
+    # ---- rows
+
+    def rows(self, tensor: str, columns: list[str]) -> pa.Table | None:
+        pieces = []
+        for group in range(self.metadata.num_row_groups):
+            low, high = self._bounds(group, "tensor")
+            if not low <= tensor <= high:
+                continue
+            stretch = self._stretches_of(group).get(tensor)
+            if stretch is None:
+                continue
+            first, end = stretch
+            found = self._columns(group, columns)
+            pieces.append(
+                table_of({name: found[name].slice(first, end - first) for name in columns})
+            )
+        return pa.concat_tables(pieces) if pieces else None
+
+    def names_at(self, step: int) -> set[str]:
+        found: set[str] = set()
+        for group in range(self.metadata.num_row_groups):
+            low, high = self._bounds(group, "step")
+            if low <= step <= high:
+                columns = self._columns(group, ["step", "tensor"])
+                hits = columns["step"].to_numpy() == step
+                codes = np.unique(columns["tensor"].indices.to_numpy()[hits])
+                found.update(columns["tensor"].dictionary.take(pa.array(codes)).to_pylist())
+        return found
+
+    def table(self, columns: list[str] | None = None) -> pa.Table:
+        names = SCHEMA.names if columns is None else columns
+        pieces = [SCHEMA.empty_table().select(names)]
+        for group in range(self.metadata.num_row_groups):
+            found = self._columns(group, names, keep=False)
+            pieces.append(table_of({name: found[name] for name in names}))
+        return pa.concat_tables(pieces)
+
+    def present_columns(self) -> set[str]:
+        """The columns that hold at least one value."""
+        groups = range(self.metadata.num_row_groups)
+        return {name for name in SCHEMA.names for group in groups if self._present(group, name)}
+
+    def check_all(self) -> None:
+        """Verifies every byte of the file."""
+        for group in range(self.metadata.num_row_groups):
+            self._verify(group, SCHEMA.names)
+
+    def _stretches_of(self, group: int) -> dict[str, tuple[int, int]]:
+        if group not in self._stretches:
+            tensor = self._columns(group, ["tensor"])["tensor"]
+            codes = tensor.indices.to_numpy()
+            starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+            ends = [*starts[1:].tolist(), len(codes)]
+            names = tensor.dictionary.take(pa.array(codes[starts])).to_pylist()
+            stretches = dict(zip(names, zip(starts.tolist(), ends, strict=True), strict=True))
+            if len(stretches) != len(names):
+                raise IndexReaderException(f"{self.key}: rows are not sorted by tensor")
+            self._stretches[group] = stretches
+        return self._stretches[group]
+
+    def _columns(self, group: int, names: Iterable[str], keep: bool = True) -> dict[str, Any]:
+        """Returns decoded columns of a row group; `keep` puts them into the cache."""
+        rows = self.metadata.row_group(group).num_rows
+        found, missing = {}, []
+        for name in names:
+            column = self._cache.get((self.key, group, name))
+            if column is None and not self._present(group, name):
+                column = pa.nulls(rows, SCHEMA.field(name).type)
+            if column is None:
+                missing.append(name)
+            else:
+                found[name] = column
+        if not missing:
+            return found
+        if rows <= _SMALL:
+            missing = [name for name in SCHEMA.names if self._present(group, name)]
+            keep = True
+        self._verify(group, missing)
+        try:
+            table = self._file.read_row_group(group, columns=missing).unify_dictionaries()
+        except (pa.ArrowException, OSError) as error:
+            raise IndexReaderException(f"{self.key}: {error}") from error
+        for name in missing:
+            found[name] = _one_array(table[name])
+            if keep:
+                self._cache.put((self.key, group, name), found[name])
+        return found
+
+    def _verify(self, group: int, names: Iterable[str]) -> None:
+        # Columns without a value are a few bytes that nobody would ever read; they are checked
+        # along, so that no byte of the file is out of sight.
+        empty = (name for name in self._leaf if not self._present(group, name))
+        base = group * self.metadata.num_columns
+        leaves = [base + self._leaf[name] for name in (*names, *empty)]
+        unchecked = [leaf for leaf in leaves if leaf not in self._checked]
+        self._bytes.fetch([self._ranges[leaf] for leaf in unchecked])
+        for leaf in unchecked:
+            first, end = self._ranges[leaf]
+            if crc32c.crc32c(self._bytes.view(first, end)) != self._sums[leaf]:
+                name = self.metadata.schema.column(leaf % self.metadata.num_columns).path
+                raise IndexReaderException(
+                    f"{self.key}: column {name} at offset {first} fails its checksum"
+                )
+            self._checked.add(leaf)
+
+    def _present(self, group: int, name: str) -> bool:
+        statistics = self._statistics(group, name)
+        rows = self.metadata.row_group(group).num_rows
+        return statistics is None or statistics.null_count != rows
+
+    def _bounds(self, group: int, name: str) -> tuple[Any, Any]:
+        statistics = self._statistics(group, name)
+        if statistics is None or not statistics.has_min_max:
+            raise IndexReaderException(f"{self.key}: column {name} has no statistics")
+        return statistics.min, statistics.max
+
+    def _statistics(self, group: int, name: str) -> Any:
+        # Taking statistics from the footer costs microseconds, and series ask for them often.
+        if (group, name) not in self._known:
+            column = self.metadata.row_group(group).column(self._leaf[name])
+            self._known[group, name] = column.statistics
+        return self._known[group, name]
+
+
+class _Bytes:
+    """The bytes of a file: mapped when local; else memory filled as pieces are fetched.
+
+    The memory of a remote file is reserved, not used: pages nobody fetched take no room.
+    """
+
+    def __init__(self, store: Store, key: str) -> None:
+        self._store = store
+        self._key = key
+        # Local files are mapped, or so small that the whole costs no more than a piece.
+        self._data = store.read(key, -_TAIL_BYTES) if store.remote else store.read(key)
+
+    def footer(self) -> memoryview:
+        size = footer_size(self._data)
+        if size > len(self._data) and self._store.remote:
+            self._data = self._store.read(self._key, -size)
+        if size > len(self._data):
+            raise IndexReaderException("the file is shorter than its footer")
+        return self._data[len(self._data) - size :]
+
+    def set_size(self, size: int) -> None:
+        tail = self._data
+        if len(tail) < size and self._store.remote:
+            self._data = memoryview(mmap.mmap(-1, size))
+            self._data[size - len(tail) :] = tail
+            self._missing_before = size - len(tail)
+        else:
+            self._missing_before = 0
+        if len(self._data) != size or (
+            not self._missing_before and bytes(self._data[:4]) != b"PAR1"
+        ):
+            raise IndexReaderException("the file is cut off or not whole")
+
+    def buffer(self) -> pa.Buffer:
+        return pa.py_buffer(self._data)
+
+    def view(self, first: int, end: int) -> memoryview:
+        return self._data[first:end]
+
+    def fetch(self, ranges: list[tuple[int, int]]) -> None:
+        wanted = [(first, min(end, self._missing_before)) for first, end in ranges]
+        for first, end in _joined([piece for piece in wanted if piece[0] < piece[1]]):
+            data = self._store.read(self._key, first, end - first)
+            if len(data) != end - first:
+                raise IndexReaderException(f"{self._key}: the file is cut off at offset {first}")
+            self._data[first:end] = data
+
+
+def _joined(ranges: list[tuple[int, int]], gap: int = 1 << 17) -> list[tuple[int, int]]:
+    """Joins ranges that lie so close that one request is cheaper than two."""
+    joined: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if joined and first - joined[-1][1] <= gap:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((first, end))
+    return joined
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _first_of_each(keys: Any) -> Any:
+    """The row where each distinct key first stands."""
+    codes = pa.array(keys).dictionary_encode()
+    first = np.empty(len(codes.dictionary), np.int64)
+    # Of several assignments to one place the last one stays, so go backwards.
+    numbers = codes.indices.to_numpy()
+    first[numbers[::-1]] = np.arange(len(keys) - 1, -1, -1)
+    return first
+
+
+def _distinct_steps(columns: dict[str, Any], mode: Any) -> StepArrays:
+    step = columns["step"].to_numpy()
+    first = _first_of_each(step * 8 + mode)
+    return StepArrays(
+        step[first],
+        mode[first],
+        columns["mode_step"].to_numpy()[first],
+        columns["seq"].to_numpy()[first].astype(np.int64),
+    )
+
+
+def _distinct_names(tensor: Any, mode: Any) -> Iterable[tuple[str, int]]:
+    keys = pc.unique(pa.array(tensor.indices.to_numpy().astype(np.int64) * 8 + mode)).to_numpy()
+    names = tensor.dictionary.take(pa.array(keys // 8)).to_pylist()
+    return zip(names, (1 << (keys % 8)).tolist(), strict=True)

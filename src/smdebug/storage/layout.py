@@ -1,0 +1,111 @@
+"""Where the files of a run lie and what their names say.
+
+Worker names are opaque. In file names they are percent-encoded, so that '/', ':', spaces and '__'
+survive; names that need no encoding look as they always did. Format v1 spells TensorFlow device
+names its own way, which is read and written here as well.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from smdebug.exceptions import SMDebugValueError
+
+END_KEY = "training_job_end.ts"
+COLLECTIONS_PREFIX = "collections/"
+COLLECTIONS_FOLDER = "collections/000000000"
+EVENTS_PREFIX = "events/"
+INDEX_PREFIX = "index/"
+
+_STEPS_PER_FOLDER = 1000
+_LARGEST_STEP = 10**12 - 1
+
+_V2_INDEX = re.compile(r"^index/\d{9,}/(\d{12})-(\d{6,})_(.+)\.parquet$")
+_V1_INDEX = re.compile(r"^index/\d{9,}/(\d+)_(.+)\.json$")
+_V2_EVENTS = re.compile(r"^events/\d{12}/(\d{12})-(\d{6,})_(.+)\.tfevents$")
+_COLLECTIONS = re.compile(r"^collections/[^/]+/(.+)_collections\.json$")
+
+_DEVICE = re.compile(r"^/job:[A-Za-z0-9]+/replica:\d+/task:\d+/device:[A-Z]+:\d+$")
+_CLASSIC_DEVICE = re.compile(r"^_job-[A-Za-z0-9]+_replica-\d+_task-\d+_device-[A-Z]+-\d+$")
+
+
+class IndexName(NamedTuple):
+    """What the name of an index file says. `seq` is None in format v1."""
+
+    step: int
+    seq: int | None
+    worker: str
+
+
+def collections_key(worker: str, classic: bool = False) -> str:
+    return f"{COLLECTIONS_FOLDER}/{_worker_text(worker, classic)}_collections.json"
+
+
+def event_key(step: int, seq: int, worker: str) -> str:
+    return f"events/{_step_text(step)}/{_step_text(step)}-{seq:06d}_{_worker_text(worker)}.tfevents"
+
+
+def index_key(step: int, seq: int, worker: str) -> str:
+    folder = f"{step // _STEPS_PER_FOLDER:09d}"
+    return f"index/{folder}/{_step_text(step)}-{seq:06d}_{_worker_text(worker)}.parquet"
+
+
+def classic_event_key(step: int, worker: str, attempt: int = 0) -> str:
+    """The event file of a v1 step; `attempt` counts the times a resumed run saved it again."""
+    again = f"-{attempt:06d}" if attempt else ""
+    worker_text = _worker_text(worker, classic=True)
+    return f"events/{_step_text(step)}/{_step_text(step)}_{worker_text}{again}.tfevents"
+
+
+def classic_index_key(step: int, worker: str) -> str:
+    folder = f"{step // _STEPS_PER_FOLDER:09d}"
+    return f"index/{folder}/{_step_text(step)}_{_worker_text(worker, classic=True)}.json"
+
+
+def classic_index_start(step: int) -> str:
+    """A key that sorts before the index files of this and all later steps, in both formats."""
+    step = max(step, 0)
+    return f"index/{step // _STEPS_PER_FOLDER:09d}/{_step_text(step)}"
+
+
+def parse_index_key(key: str) -> IndexName | None:
+    """Takes the name of an index file apart; None when it is no index file of a run."""
+    if match := _V2_INDEX.match(key):
+        return IndexName(int(match[1]), int(match[2]), unquote(match[3]))
+    if match := _V1_INDEX.match(key):
+        return IndexName(int(match[1]), None, _worker_from(match[2]))
+    return None
+
+
+def parse_event_seq(key: str, worker: str) -> int | None:
+    """The sequence number of a v2 event file of this worker, else None."""
+    match = _V2_EVENTS.match(key)
+    return int(match[2]) if match and unquote(match[3]) == worker else None
+
+
+def parse_collections_worker(key: str) -> str | None:
+    """The worker that wrote a collections file; None when it is no such file."""
+    match = _COLLECTIONS.match(key)
+    return _worker_from(match[1]) if match else None
+
+
+def _step_text(step: int) -> str:
+    if not 0 <= step <= _LARGEST_STEP:
+        raise SMDebugValueError(f"step must lie between 0 and {_LARGEST_STEP}, got {step}")
+    return f"{step:012d}"
+
+
+def _worker_text(worker: str, classic: bool = False) -> str:
+    if not worker:
+        raise SMDebugValueError("worker must be a name, got an empty string")
+    if classic and _DEVICE.match(worker):
+        return worker.replace("/", "_").replace(":", "-")
+    return quote(worker, safe="")
+
+
+def _worker_from(text: str) -> str:
+    if _CLASSIC_DEVICE.match(text):
+        return text.replace("_", "/").replace("-", ":")
+    return unquote(text)

@@ -1,0 +1,183 @@
+"""A run in a local directory: plain file I/O, mapped reads, atomic writes."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from typing import TYPE_CHECKING
+
+from smdebug.exceptions import SMDebugValueError
+from smdebug.storage.store import Buffer, check_key, cut_range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# Readers of every version skip files of this ending.
+TEMPORARY_SUFFIX = ".tmp"
+# Below this a read call is cheaper than a mapping with its page faults.
+_MAP_FROM = 1 << 16
+# Chunks are gathered until a system call is worth its while.
+_GATHER = 1 << 20
+_MOST_VECTORS = 512
+# Asks the kernel to map pages before they are touched, one call instead of thousands of faults.
+_MADV_POPULATE_READ = 22
+
+
+class LocalStore:
+    """A `Store` over a directory.
+
+    Large reads are views on the mapped file: no copy is made, and a view stays valid after the
+    file is deleted. Symbolic links that lead out of the directory are refused.
+
+    Example:
+        >>> import tempfile
+        >>> store = LocalStore(tempfile.mkdtemp())
+        >>> store.write("events/x", [b"abc"])
+        >>> list(store.list())
+        ['events/x']
+    """
+
+    parallel = 1
+    remote = False
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = os.path.abspath(os.path.expanduser(os.fspath(root)))
+        self.url = self.root
+        self._real_root: str | None = None
+        self._inside: set[str] = set()
+        self._made: set[str] = set()
+
+    def read(self, key: str, start: int = 0, length: int | None = None) -> memoryview:
+        descriptor = self._open(check_key(key))
+        try:
+            first, end = cut_range(os.fstat(descriptor).st_size, start, length)
+            if end - first < _MAP_FROM:
+                return memoryview(os.pread(descriptor, end - first, first))
+            return _mapped(descriptor, first, end)
+        finally:
+            os.close(descriptor)
+
+    def write(self, key: str, chunks: Iterable[Buffer]) -> None:
+        final = os.path.join(self.root, check_key(key))
+        # The process number keeps two processes that write one key from sharing a temporary file.
+        temporary = f"{final}.{os.getpid()}{TEMPORARY_SUFFIX}"
+        descriptor = self._create(temporary)
+        try:
+            try:
+                _write_all(descriptor, chunks)
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, final)
+        except BaseException:
+            _remove(temporary)
+            raise
+
+    def list(self, prefix: str = "", after: str = "") -> Iterator[str]:
+        return iter(sorted(self._walk(prefix.rpartition("/")[0], prefix, after)))
+
+    def delete(self, key: str) -> None:
+        _remove(os.path.join(self.root, check_key(key)))
+
+    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[str]:
+        path = os.path.join(self.root, folder) if folder else self.root
+        try:
+            with os.scandir(path) as entries:
+                found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        # Last name first. Compaction writes a file into the first of the folders it gathers, then
+        # empties the later ones; read backwards, no moment shows neither the old nor the new.
+        for name, is_folder in sorted(found, reverse=True):
+            key = f"{folder}/{name}" if folder else name
+            if is_folder:
+                inside = key + "/"
+                may_match = inside.startswith(prefix) or prefix.startswith(inside)
+                if may_match and (inside > after or after.startswith(inside)):
+                    yield from self._walk(key, prefix, after)
+            elif key.startswith(prefix) and key > after and not name.endswith(TEMPORARY_SUFFIX):
+                yield key
+
+    def _open(self, key: str) -> int:
+        folder, _, _ = key.rpartition("/")
+        try:
+            if folder not in self._inside:
+                self._check_inside(folder)
+            return os.open(os.path.join(self.root, key), os.O_RDONLY | os.O_NOFOLLOW)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise KeyError(key) from None
+        except OSError as error:
+            if os.path.islink(os.path.join(self.root, key)):
+                raise SMDebugValueError(
+                    f"{key!r} is a symbolic link; a run is read from its own directory only"
+                ) from error
+            raise
+
+    def _check_inside(self, folder: str) -> None:
+        # Resolved once: a link as the run's own path is the user's choice, one inside is not.
+        if self._real_root is None:
+            self._real_root = os.path.realpath(self.root)
+        real = os.path.realpath(os.path.join(self.root, folder), strict=True)
+        if real != os.path.join(self._real_root, folder).rstrip("/"):
+            raise SMDebugValueError(
+                f"{folder!r} leads to {real}, outside the run {self.root}; "
+                "a run is read from its own directory only"
+            )
+        self._inside.add(folder)
+
+    def _create(self, path: str) -> int:
+        folder = os.path.dirname(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        if folder in self._made:
+            try:
+                return os.open(path, flags, 0o666)
+            except FileNotFoundError:
+                pass  # the folder was removed meanwhile: make it again below
+        os.makedirs(folder, exist_ok=True)
+        self._made.add(folder)
+        return os.open(path, flags, 0o666)
+
+
+def _mapped(descriptor: int, first: int, end: int) -> memoryview:
+    aligned = first - first % mmap.ALLOCATIONGRANULARITY
+    mapping = mmap.mmap(descriptor, end - aligned, prot=mmap.PROT_READ, offset=aligned)
+    return memoryview(mapping)[first - aligned :]
+
+
+def populate(view: memoryview) -> None:
+    """Maps the pages of a large view in one call; does nothing where that is not possible."""
+    mapping = view.obj
+    if isinstance(mapping, mmap.mmap):
+        try:
+            mapping.madvise(_MADV_POPULATE_READ)
+        except (OSError, ValueError, AttributeError):
+            return
+
+
+def _write_all(descriptor: int, chunks: Iterable[Buffer]) -> None:
+    waiting: list[memoryview] = []
+    size = 0
+    for chunk in chunks:
+        view = memoryview(chunk).cast("B")
+        if not len(view):
+            continue
+        waiting.append(view)
+        size += len(view)
+        if size >= _GATHER or len(waiting) >= _MOST_VECTORS:
+            _write_vectors(descriptor, waiting)
+            waiting, size = [], 0
+    _write_vectors(descriptor, waiting)
+
+
+def _write_vectors(descriptor: int, views: list[memoryview]) -> None:
+    while views:
+        written = os.writev(descriptor, views)
+        while views and written >= len(views[0]):
+            written -= len(views.pop(0))
+        if written:
+            views[0] = views[0][written:]
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)

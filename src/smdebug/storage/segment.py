@@ -1,0 +1,213 @@
+"""Building the segments of format v2: an event file with raw tensors and its index file."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from smdebug.storage import records
+from smdebug.storage.arrow import pa
+from smdebug.storage.dtypes import dtype_name, is_string, plain_array
+from smdebug.storage.events import encode_tensor
+from smdebug.storage.index import IndexRow, encode_index, newest_rows, rows_to_table
+from smdebug.storage.index_file import ColumnCache, IndexFile
+from smdebug.storage.layout import (
+    EVENTS_PREFIX,
+    INDEX_PREFIX,
+    event_key,
+    index_key,
+    parse_event_seq,
+    parse_index_key,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from smdebug.reductions import Array
+    from smdebug.storage.batch import Entry, StepBatch
+    from smdebug.storage.store import Buffer, Store
+
+# Index files of at least this many rows are left as they are by compaction.
+ROWS_PER_FILE = 1 << 20
+# From here on a checksum is worth a thread: it is taken while the bytes are being written.
+_LARGE = 1 << 20
+
+
+class SegmentBuilder:
+    """Gathers steps and publishes them as one segment, event file first.
+
+    Attributes:
+        waiting: bytes gathered and not yet published.
+        written: bytes published so far.
+    """
+
+    def __init__(self, store: Store, worker: str) -> None:
+        self._store = store
+        self._worker = worker
+        self._seq: int | None = None
+        self._checksums = ThreadPoolExecutor(1, "smdebug-checksum")
+        self.written = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.waiting = 0
+        self._rows: list[IndexRow] = []
+        self._records: list[_Record] = []
+        self._event_bytes = 0
+        self._position = (-1, 0)
+
+    def add(self, batch: StepBatch) -> None:
+        """Takes the tensors of a step."""
+        if batch.step != self._position[0]:
+            self._position = (batch.step, 0)
+        position = self._position[1]
+        for position, entry in enumerate(batch.entries, position):  # noqa: B020
+            self._rows.append(self._row(batch, entry, position))
+        self._position = (batch.step, position + 1)
+        self.waiting += batch.nbytes
+
+    def publish(self) -> None:
+        """Writes what was gathered; until this returns no reader sees any of it."""
+        if not self._rows:
+            return
+        rows, entries = self._rows, self._records
+        first = min(row.step for row in rows)
+        seq = self._next_seq()
+        if entries:
+            key = event_key(first, seq, self._worker)
+            self._store.write(key, _chunks(entries))
+            for record in entries:
+                record.row.event_file = key
+                record.row.checksum = record.checksum.result()
+        table = newest_rows(rows_to_table(rows, self._worker, seq))
+        data = encode_index(table)
+        self._store.write(index_key(first, seq, self._worker), [data])
+        self.written += self._event_bytes + len(data)
+        self._begin()
+
+    def discard(self) -> None:
+        """Gives up what was gathered."""
+        self._begin()
+
+    def close(self) -> None:
+        """Joins the worker's small index files into large ones."""
+        self._checksums.shutdown()
+        if self._seq is not None:
+            compact(self._store, self._worker, self._next_seq)
+
+    def _row(self, batch: StepBatch, entry: Entry, position: int) -> IndexRow:
+        row = IndexRow(
+            step=batch.step, mode=batch.mode, mode_step=batch.mode_step, tensor=entry.name,
+            time=batch.time if entry.time is None else entry.time, position=position,
+            dtype=entry.dtype, shape=entry.shape, reductions=dict(entry.reductions),
+        )  # fmt: skip
+        if entry.value is not None:
+            array = plain_array(entry.value)
+            row.dtype, row.shape = dtype_name(array.dtype), array.shape
+            row.value = scalar_value(array)
+            if row.value is None:
+                self._add_record(row, array)
+        return row
+
+    def _add_record(self, row: IndexRow, array: Array) -> None:
+        payload = encode_tensor(
+            row.tensor, array, step=row.step, mode=row.mode, mode_step=row.mode_step,
+            wall_time=row.time, content_at=self._event_bytes + records.HEADER_SIZE,
+        )  # fmt: skip
+        size = sum(len(chunk) for chunk in payload)
+        row.offset, row.length = self._event_bytes, size + records.OVERHEAD
+        checksum: Future[int] | _Done
+        if size >= _LARGE:
+            checksum = self._checksums.submit(records.checksum, payload)
+        else:
+            checksum = _Done(records.checksum(payload))
+        self._records.append(_Record(row, payload, size, checksum))
+        self._event_bytes += row.length
+
+    def _next_seq(self) -> int:
+        if self._seq is None:
+            self._seq = _last_seq(self._store, self._worker)
+        self._seq += 1
+        return self._seq
+
+
+class _Done:
+    """A checksum that is known already."""
+
+    def __init__(self, value: int) -> None:
+        self._value = value
+
+    def result(self) -> int:
+        return self._value
+
+
+class _Record:
+    def __init__(
+        self, row: IndexRow, payload: list[Buffer], size: int, checksum: Future[int] | _Done
+    ) -> None:
+        self.row = row
+        self.payload = payload
+        self.size = size
+        self.checksum = checksum
+
+
+def _chunks(entries: Iterable[_Record]) -> Iterator[Buffer]:
+    for record in entries:
+        yield records.header(record.size)
+        yield from record.payload
+        # Asked for only now: a large checksum was computed while the payload went out.
+        yield records.footer(records.mask(record.checksum.result()))
+
+
+def scalar_value(array: Array) -> float | None:
+    """The float64 that holds a one-element tensor exactly, bit for bit, or None."""
+    if array.size != 1 or is_string(array.dtype) or array.dtype.kind == "c":
+        return None
+    with np.errstate(all="ignore"):
+        wide = array.reshape(-1).astype(np.float64)
+        back = wide.astype(array.dtype)
+    # Compared as bytes: -0.0 and the payload of a NaN count.
+    return float(wide[0]) if back.tobytes() == array.tobytes() else None
+
+
+def _last_seq(store: Store, worker: str) -> int:
+    """The highest sequence number the run holds for a worker; orphaned event files count."""
+    last = -1
+    for key in store.list(INDEX_PREFIX):
+        name = parse_index_key(key)
+        if name is not None and name.worker == worker and name.seq is not None:
+            last = max(last, name.seq)
+    for key in store.list(EVENTS_PREFIX):
+        last = max(last, parse_event_seq(key, worker) or -1)
+    return last
+
+
+def compact(store: Store, worker: str, next_seq: Any) -> None:
+    """Joins small index files of one worker: writes the new one, then deletes the old ones."""
+    group: list[IndexFile] = []
+    rows = 0
+    for key in list(store.list(INDEX_PREFIX)):
+        name = parse_index_key(key)
+        if name is None or name.seq is None or name.worker != worker:
+            continue
+        piece = IndexFile(store, key, name, ColumnCache(0))
+        if piece.metadata.num_rows >= ROWS_PER_FILE // 2:
+            continue
+        if rows + piece.metadata.num_rows > ROWS_PER_FILE:
+            _join(store, worker, group, next_seq)
+            group, rows = [], 0
+        group.append(piece)
+        rows += piece.metadata.num_rows
+    _join(store, worker, group, next_seq)
+
+
+def _join(store: Store, worker: str, group: list[IndexFile], next_seq: Any) -> None:
+    if len(group) < 2:
+        return
+    table = newest_rows(pa.concat_tables([piece.table() for piece in group]))
+    first = int(min(piece.step_range()[0] for piece in group))
+    store.write(index_key(first, next_seq(), worker), [encode_index(table)])
+    for piece in group:
+        store.delete(piece.key)

@@ -1,0 +1,354 @@
+"""One background thread that turns steps into files.
+
+The training thread hands over batches and goes on. The queue is bounded in bytes: when it is full
+the training thread waits, and the time is counted. A failure on the thread is kept and raised by
+the next call; nothing ever waits for a thread that has given up.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError, WriteFailed
+from smdebug.storage.batch import StepBatch
+from smdebug.storage.classic import ClassicBuilder
+from smdebug.storage.layout import END_KEY, collections_key
+from smdebug.storage.segment import SegmentBuilder
+
+if TYPE_CHECKING:
+    from smdebug.storage.store import Store
+
+logger = logging.getLogger("smdebug.storage")
+
+DEFAULT_QUEUE_BYTES = 512 << 20
+# A segment is published when this much is waiting, however young it is.
+SEGMENT_BYTES = 64 << 20
+# How old the oldest unpublished step may get: at first, and at most.
+_FLUSH_LOCAL, _FLUSH_REMOTE = (1.0, 30.0), (10.0, 60.0)
+# The age of a run over this is how long its steps may wait: a run twice as old makes no more than
+# a constant number of further segments.
+_AGE_SHARE = 500
+
+
+class Builder(Protocol):
+    """Gathers steps and publishes them in one of the formats."""
+
+    waiting: int
+    written: int
+
+    def add(self, batch: StepBatch) -> None: ...
+    def publish(self) -> None: ...
+    def discard(self) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass
+class WriterStats:
+    """What a writer did and what it cost the training thread."""
+
+    steps: int = 0
+    segments: int = 0
+    bytes: int = 0
+    seconds_waited: float = 0.0
+
+
+def flush_interval(age: float, remote: bool, flush_seconds: float | None = None) -> float:
+    """How long a finished step may wait to be published, in a run of this age.
+
+    Example:
+        >>> flush_interval(0, remote=False), flush_interval(5000, remote=False)
+        (1.0, 10.0)
+    """
+    first, most = _FLUSH_REMOTE if remote else _FLUSH_LOCAL
+    if flush_seconds is not None:
+        first = flush_seconds
+    return max(first, min(age / _AGE_SHARE, most))
+
+
+def _builder(store: Store, worker: str, format: str) -> Builder:
+    if format == "v2":
+        return SegmentBuilder(store, worker)
+    if format == "v1":
+        return ClassicBuilder(store, worker)
+    raise SMDebugValueError(f"format must be 'v1' or 'v2', got {format!r}")
+
+
+class RunWriter:
+    """Writes the run of one worker into a store.
+
+    Args:
+        store: where the run is kept.
+        worker: the name of this worker.
+        format: "v2", or "v1" for files that smdebug 1.0 reads.
+        flush_seconds: how long a finished step may wait at first; None for the store's default.
+        queue_bytes: how much may wait for the thread; one batch may exceed it alone.
+
+    Example:
+        >>> from smdebug.storage.batch import Entry, StepBatch
+        >>> from smdebug.storage.memory import MemoryStore
+        >>> import numpy as np
+        >>> from smdebug.mode_keys import ModeKeys
+        >>> with RunWriter(MemoryStore()) as writer:
+        ...     entry = Entry("loss", np.float32(0.5))
+        ...     writer.submit(StepBatch(0, ModeKeys.TRAIN, 0, [entry]))
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        worker: str = "worker_0",
+        format: str = "v2",
+        flush_seconds: float | None = None,
+        queue_bytes: int = DEFAULT_QUEUE_BYTES,
+    ) -> None:
+        self.store = store
+        self.worker = worker
+        self.format = format
+        self.stats = WriterStats()
+        self._builder = _builder(store, worker, format)
+        self._flush_seconds = flush_seconds
+        self._queue_bytes = queue_bytes
+        self._started = time.monotonic()
+        # One lock guards everything below; waiters on either side are woken through it.
+        self._changed = threading.Condition()
+        self._queue: deque[StepBatch | _Order] = deque()
+        self._queued = 0
+        self._failure: WriteFailed | None = None
+        self._unpublished: set[int] = set()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def submit(self, batch: StepBatch) -> None:
+        """Hands over tensors of a step; waits while the queue is full.
+
+        The step counts as finished when a batch of another step arrives, on `finish_step`, and on
+        `close`. No reader ever sees an unfinished step.
+
+        Raises:
+            WriteFailed: an earlier batch could not be written.
+        """
+        if batch.step < 0:
+            raise SMDebugValueError(f"step must not be negative, got {batch.step}")
+        size = batch.nbytes
+        with self._changed:
+            self._raise_failure()
+            self._require_open()
+            if self._queued and self._queued + size > self._queue_bytes:
+                self._wait_for_room(size)
+            self._unpublished.add(batch.step)
+            self._queued += size
+            self._put(batch)
+
+    def finish_step(self) -> None:
+        """Says that the step handed over last is complete, so that it may be published."""
+        with self._changed:
+            self._raise_failure()
+            self._put(_Order("finish"))
+
+    def write_collections(self, text: str) -> None:
+        """Writes this worker's collections file, replacing an earlier one."""
+        with self._changed:
+            self._raise_failure()
+            self._require_open()
+            self._put(_Order("collections", text))
+
+    def flush(self) -> None:
+        """Publishes every finished step and returns when it is readable.
+
+        Raises:
+            WriteFailed: something could not be written.
+        """
+        self._obey(_Order("flush"))
+
+    def close(self, end: bool = True) -> None:
+        """Publishes everything, compacts the index and marks the run as finished.
+
+        Args:
+            end: write the marker that tells readers there is no more to come.
+
+        Raises:
+            WriteFailed: something could not be written; `lost_steps` says what.
+        """
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            self._obey(_Order("close", "end" if end else ""))
+        finally:
+            if self._thread is not None:
+                self._thread.join()
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # ---- the training thread's side; called with the lock held
+
+    def _put(self, item: StepBatch | _Order) -> None:
+        if self._thread is None:
+            # A daemon: a script that dies without close() must not hang at exit.
+            self._thread = threading.Thread(target=self._run, name="smdebug-writer", daemon=True)
+            self._thread.start()
+        self._queue.append(item)
+        self._changed.notify_all()
+
+    def _wait_for_room(self, size: int) -> None:
+        began = time.monotonic()
+        while self._queued and self._queued + size > self._queue_bytes:
+            self._changed.wait()
+            self._raise_failure()
+        self.stats.seconds_waited += time.monotonic() - began
+
+    def _obey(self, order: _Order) -> None:
+        with self._changed:
+            self._raise_failure()
+            self._put(order)
+            while not order.done:
+                self._changed.wait()
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            lost = tuple(sorted(self._unpublished))
+            raise WriteFailed(str(self._failure), lost) from self._failure.__cause__
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise SMDebugRuntimeError(f"the run in {self.store.url} is closed; nothing was saved")
+
+    # ---- the background thread's side
+
+    def _run(self) -> None:
+        work = _Work(self._builder)
+        while True:
+            item = self._next(work)
+            try:
+                if self._failure is None:
+                    self._handle(item, work)
+            except Exception as error:
+                # The one place where everything is caught: the error is kept for the next call.
+                self._fail(error)
+            with self._changed:
+                if isinstance(item, StepBatch):
+                    self._queued -= item.nbytes
+                elif item is not None:
+                    item.done = True
+                self._changed.notify_all()
+            if isinstance(item, _Order) and item.what == "close":
+                return
+
+    def _next(self, work: _Work) -> StepBatch | _Order | None:
+        """The next item, or None when something has waited long enough to be published."""
+        with self._changed:
+            while not self._queue:
+                timeout = None
+                if work.finished_at is not None and self._failure is None:
+                    timeout = work.finished_at + self._interval() - time.monotonic()
+                    if timeout <= 0:
+                        return None
+                self._changed.wait(timeout)
+            return self._queue.popleft()
+
+    def _handle(self, item: StepBatch | _Order | None, work: _Work) -> None:
+        if isinstance(item, StepBatch):
+            work.take(item)
+        elif item is None or item.what == "flush":
+            self._publish(work)
+        elif item.what == "finish":
+            work.finish()
+        elif item.what == "collections":
+            key = collections_key(self.worker, classic=self.format == "v1")
+            self.store.write(key, [item.text.encode()])
+        elif item.what == "close":
+            work.finish()
+            self._publish(work)
+            self._compact()
+            if item.text:
+                self.store.write(END_KEY, [])
+        overdue = work.finished_at is not None and (
+            self.format == "v1" or time.monotonic() - work.finished_at >= self._interval()
+        )
+        if overdue or self._builder.waiting >= SEGMENT_BYTES:
+            self._publish(work)
+
+    def _publish(self, work: _Work) -> None:
+        steps = work.finished
+        if not steps:
+            return
+        self._builder.publish()
+        self.stats.segments += 1
+        self.stats.steps += len(steps)
+        self.stats.bytes = self._builder.written
+        work.published()
+        with self._changed:
+            self._unpublished -= steps - work.open_steps
+
+    def _compact(self) -> None:
+        try:
+            self._builder.close()
+        except Exception:
+            # Every step is published already; a run of many small index files is only slower.
+            logger.warning("the index in %s stays as it is", self.store.url, exc_info=True)
+
+    def _interval(self) -> float:
+        age = time.monotonic() - self._started
+        return flush_interval(age, self.store.remote, self._flush_seconds)
+
+    def _fail(self, error: Exception) -> None:
+        self._builder.discard()
+        with self._changed:
+            failure = WriteFailed(f"could not write to {self.store.url}: {error}")
+            failure.__cause__ = error
+            self._failure = failure
+            self._queue = deque(item for item in self._queue if isinstance(item, _Order))
+            self._queued = 0
+
+
+class _Order:
+    """Something other than data for the thread to do."""
+
+    def __init__(self, what: str, text: str = "") -> None:
+        self.what = what
+        self.text = text
+        self.done = False
+
+
+class _Work:
+    """The steps the thread holds: finished ones are in the builder, the open one waits here."""
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+        self._open: list[StepBatch] = []
+        self.finished: set[int] = set()
+        self.finished_at: float | None = None
+
+    @property
+    def open_steps(self) -> set[int]:
+        return {batch.step for batch in self._open}
+
+    def take(self, batch: StepBatch) -> None:
+        if self._open and self._open[0].step != batch.step:
+            self.finish()
+        self._open.append(batch)
+
+    def finish(self) -> None:
+        if not self._open:
+            return
+        for batch in self._open:
+            self._builder.add(batch)
+        self.finished.add(self._open[0].step)
+        self._open = []
+        if self.finished_at is None:
+            self.finished_at = time.monotonic()
+
+    def published(self) -> None:
+        self.finished = set()
+        self.finished_at = None
