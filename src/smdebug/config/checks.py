@@ -1,0 +1,188 @@
+"""Checks of single values; each error names the argument, what it takes and what it was given."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
+
+_SHOWN_LENGTH = 120
+# Below this likeness a key is somebody else's, not a misspelt one of ours.
+_NEAR = 0.7
+
+
+def shown(value: object) -> str:
+    """Returns the repr of a value, cut so that an error message stays readable."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
+
+
+def whole_number(key: str, value: object, minimum: int = 0) -> int:
+    """Returns `int(value)`: `5`, `"5"` and `5.7` pass; a bool, NaN or too small a number does not.
+
+    Example:
+        >>> whole_number("save_interval", "5", minimum=1)
+        5
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = int(value)  # type: ignore[call-overload]  # whatever it is, int() decides
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number < minimum:
+        expected = "a positive integer" if minimum == 1 else f"an integer of at least {minimum}"
+        raise SMDebugValueError(f"{key} must be {expected}, got {shown(value)}")
+    return int(number)
+
+
+def step_list(key: str, value: object) -> list[int]:
+    """Returns a copy of a list of step numbers."""
+    expected = f"{key} must be a list of step numbers (integers of at least 0), got {shown(value)}"
+    if not isinstance(value, list):
+        raise SMDebugValueError(expected)
+    steps = []
+    for item in value:
+        try:
+            step = -1 if isinstance(item, bool) else operator.index(item)
+        except TypeError:
+            step = -1
+        if step < 0:
+            raise SMDebugValueError(f"{expected}: {shown(item)} is none")
+        steps.append(step)
+    return steps
+
+
+def seconds(key: str, value: object) -> float:
+    """Returns a finite number of seconds that is not negative; number strings pass."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = float(value)  # type: ignore[arg-type]  # whatever it is, float() decides
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
+        raise SMDebugValueError(
+            f"{key} must be a number of seconds of at least 0, got {shown(value)}"
+        )
+    return number
+
+
+def boolean(key: str, value: object) -> bool:
+    """Returns a bool given as `True`, `1`, `"true"` (any case) and the like.
+
+    Example:
+        >>> boolean("save_all", "True")
+        True
+    """
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    if isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    raise SMDebugValueError(f"{key} must be true or false, got {shown(value)}")
+
+
+def choice(key: str, value: object, allowed: Iterable[str]) -> str:
+    """Returns the value when it is one of the allowed words."""
+    words = tuple(allowed)
+    if not isinstance(value, str) or value not in words:
+        raise SMDebugValueError(f"{key} must be one of {', '.join(words)}, got {shown(value)}")
+    return value
+
+
+def text(key: str, value: object) -> str:
+    """Returns the value when it is a string with something in it."""
+    if not isinstance(value, str) or not value.strip():
+        raise SMDebugValueError(f"{key} must be a non-empty string, got {shown(value)}")
+    return value
+
+
+def names(key: str, value: object) -> list[str]:
+    """Flattens names: a string, an object with a `name`, or lists of them, however nested.
+
+    Example:
+        >>> names("include_regex", ["relu", ["tanh", ("conv",)]])
+        ['relu', 'tanh', 'conv']
+    """
+    if value is None:
+        return []
+    if isinstance(value, list | tuple):
+        return [name for item in value for name in names(key, _not_none(key, item))]
+    if isinstance(value, set | frozenset):
+        return sorted(name for item in value for name in names(key, _not_none(key, item)))
+    name = value if isinstance(value, str) else getattr(value, "name", None)
+    if not isinstance(name, str):
+        raise SMDebugTypeError(
+            f"{key} must be a string, an object with a `name`, or a list of them, "
+            f"got {shown(value)} of type {type(value).__name__}"
+        )
+    return [name]
+
+
+def _not_none(key: str, item: object) -> object:
+    if item is None:
+        raise SMDebugTypeError(f"{key} must be a list of strings, got None in it")
+    return item
+
+
+def comma_list(key: str, value: object) -> list[str]:
+    """Returns the trimmed items of a comma string or of a list; empty ones are dropped.
+
+    Example:
+        >>> comma_list("reductions", "min, max,")
+        ['min', 'max']
+    """
+    if value is None:
+        return []
+    if not isinstance(value, str) and not (
+        isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+    ):
+        raise SMDebugValueError(
+            f"{key} must be a string with commas or a list of strings, got {shown(value)}"
+        )
+    items = value.split(",") if isinstance(value, str) else list(value)
+    return [item.strip() for item in items if item.strip()]
+
+
+def regex(key: str, pattern: str) -> re.Pattern[str]:
+    """Compiles a regular expression.
+
+    Raises:
+        SMDebugValueError: `re` cannot compile it; the message repeats what `re` says.
+    """
+    try:
+        return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise SMDebugValueError(
+            f"{key} must be a valid regular expression, got {shown(pattern)}: {error}"
+        ) from error
+
+
+def mapping(key: str, value: object) -> Mapping[str, Any]:
+    """Returns the value when it is a dict."""
+    if not isinstance(value, Mapping):
+        raise SMDebugValueError(f"{key} must be a dict (a JSON object), got {shown(value)}")
+    return value
+
+
+def unknown_keys(given: Iterable[object], known: Iterable[str], cutoff: float = _NEAR) -> list[str]:
+    """Returns the keys that are not known ones.
+
+    Raises:
+        SMDebugValueError: a key is so near a known one that it must be a typing mistake. Ignoring
+            it would save something else than was asked for.
+    """
+    by_lower_case = {key.lower(): key for key in known}
+    unknown = [str(key) for key in given if key not in by_lower_case.values()]
+    for key in unknown:
+        near = difflib.get_close_matches(key.lower(), by_lower_case, n=1, cutoff=cutoff)
+        if near:
+            raise SMDebugValueError(
+                f"the key {key!r} is unknown; did you mean {by_lower_case[near[0]]!r}?"
+            )
+    return unknown

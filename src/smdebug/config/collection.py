@@ -1,0 +1,328 @@
+"""Which tensors belong together, and how they are saved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from smdebug.config import checks
+from smdebug.config.reduction import ReductionConfig
+from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
+
+if TYPE_CHECKING:
+    import re
+
+
+class CollectionKeys:
+    """The names of the collections the library knows."""
+
+    DEFAULT = "default"
+    ALL = "all"
+    INPUTS = "inputs"
+    OUTPUTS = "outputs"
+    WEIGHTS = "weights"
+    GRADIENTS = "gradients"
+    LOSSES = "losses"
+    BIASES = "biases"
+    LAYERS = "layers"
+    SM_METRICS = "sm_metrics"
+    OPTIMIZER_VARIABLES = "optimizer_variables"
+    TENSORFLOW_SUMMARIES = "tensorflow_summaries"
+    METRICS = "metrics"
+    SCALARS = "scalars"
+    SEARCHABLE_SCALARS = "searchable_scalars"
+    HYPERPARAMETERS = "hyperparameters"
+    PREDICTIONS = "predictions"
+    LABELS = "labels"
+    FEATURE_IMPORTANCE = "feature_importance"
+    AVERAGE_SHAP = "average_shap"
+    FULL_SHAP = "full_shap"
+    TREES = "trees"
+
+
+_K = CollectionKeys
+
+SM_METRIC_COLLECTIONS = {_K.LOSSES, _K.METRICS, _K.SM_METRICS, _K.SEARCHABLE_SCALARS}
+SCALAR_COLLECTIONS = {
+    *SM_METRIC_COLLECTIONS,
+    _K.SCALARS,
+    _K.FEATURE_IMPORTANCE,
+    _K.AVERAGE_SHAP,
+}
+SUMMARIES_COLLECTIONS = {_K.TENSORFLOW_SUMMARIES}
+# Always saved raw: a reduction or a histogram of one number says nothing.
+NON_REDUCTION_COLLECTIONS = SCALAR_COLLECTIONS | SUMMARIES_COLLECTIONS
+NON_HISTOGRAM_COLLECTIONS = SCALAR_COLLECTIONS | SUMMARIES_COLLECTIONS
+
+# What each framework registers without being asked. These may be empty of regexes and names.
+DEFAULT_PYTORCH_COLLECTIONS = {
+    *(_K.ALL, _K.DEFAULT, _K.WEIGHTS, _K.BIASES, _K.GRADIENTS, _K.LOSSES, _K.SCALARS),
+}
+DEFAULT_MXNET_COLLECTIONS = set(DEFAULT_PYTORCH_COLLECTIONS)
+DEFAULT_TF_COLLECTIONS = {
+    *(_K.ALL, _K.DEFAULT, _K.WEIGHTS, _K.BIASES, _K.GRADIENTS, _K.LOSSES, _K.METRICS),
+    *(_K.INPUTS, _K.OUTPUTS, _K.LAYERS, _K.OPTIMIZER_VARIABLES),
+    *(_K.SM_METRICS, _K.SEARCHABLE_SCALARS, _K.SCALARS),
+}
+DEFAULT_XGBOOST_COLLECTIONS = {
+    *(_K.ALL, _K.DEFAULT, _K.HYPERPARAMETERS, _K.METRICS, _K.LOSSES, _K.PREDICTIONS, _K.LABELS),
+    *(_K.FEATURE_IMPORTANCE, _K.AVERAGE_SHAP, _K.FULL_SHAP, _K.TREES),
+}
+
+_OLD_NAMES = {"bias": _K.BIASES}
+
+
+def collection_name(name: str) -> str:
+    """Returns the present name of a collection: `bias` was the name of `biases` once."""
+    return _OLD_NAMES.get(name, name)
+
+
+class Collection:
+    """A named set of tensors with its own schedule and reductions.
+
+    A tensor belongs to it when its name is among `tensor_names` or one of the regexes is found in
+    it, and no regex of `exclude_regex` is. (More than twenty methods: a third are older spellings.)
+
+    Args:
+        name: the name of the collection.
+        include_regex: regexes (`re.search`) of tensor names: a string or lists of strings.
+        tensor_names: exact tensor names.
+        reduction_config: what to save of the tensors; the hook's when None.
+        save_config: when to save them; the hook's when None.
+        save_histogram: whether TensorBoard gets histograms of them.
+        exclude_regex: regexes of tensor names that do not belong to it, whatever else says so.
+
+    Raises:
+        SMDebugValueError: a regex that cannot be compiled.
+        SMDebugTypeError: an argument of the wrong type.
+
+    Example:
+        >>> relu = Collection("relu", include_regex="relu_output", exclude_regex="^gradient")
+        >>> relu.matches("net.relu_output_0"), relu.matches("gradient/relu_output_0")
+        (True, False)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        include_regex: Any = None,
+        tensor_names: list[str] | set[str] | None = None,
+        reduction_config: ReductionConfig | None = None,
+        save_config: SaveConfig | Mapping[Any, Any] | None = None,
+        save_histogram: bool = True,
+        exclude_regex: Any = None,
+    ) -> None:
+        self.name = collection_name(checks.text("collection name", name))
+        self._patterns: dict[str, re.Pattern[str]] = {}
+        self.include_regex: list[str] = []
+        self.exclude_regex: list[str] = []
+        self.include(include_regex)
+        self.exclude(exclude_regex)
+        self.tensor_names = tensor_names
+        self.reduction_config = reduction_config
+        self.save_config = save_config
+        self.save_histogram = checks.boolean(self._key("save_histogram"), save_histogram)
+
+    def include(self, include_regex: Any) -> None:
+        """Adds regexes: a string, an object with a `name`, or lists of them."""
+        self.include_regex.extend(self._checked("include_regex", include_regex))
+
+    def exclude(self, exclude_regex: Any) -> None:
+        """Adds regexes of tensors to leave out: a string or lists of strings."""
+        self.exclude_regex.extend(self._checked("exclude_regex", exclude_regex))
+
+    def add(self, tensor_names: Any) -> None:
+        """Adds tensor names: a string, an object with a `name`, or lists of them."""
+        self._tensor_names.update(checks.names(self._key("tensor name"), tensor_names))
+
+    def matches(self, tensor_name: str) -> bool:
+        """Tells whether a tensor of this name belongs to the collection."""
+        if self._found("exclude_regex", tensor_name):
+            return False
+        return tensor_name in self._tensor_names or self._found("include_regex", tensor_name)
+
+    def is_empty(self) -> bool:
+        """Tells whether the collection names no tensor at all."""
+        return not self.include_regex and not self._tensor_names
+
+    @property
+    def tensor_names(self) -> set[str]:
+        """The exact names of tensors that belong to the collection."""
+        return self._tensor_names
+
+    @tensor_names.setter
+    def tensor_names(self, names: list[str] | set[str] | None) -> None:
+        if names is not None and not isinstance(names, list | set):
+            raise SMDebugTypeError(
+                f"{self._key('tensor_names')} must be a list or a set of strings, "
+                f"got {checks.shown(names)}"
+            )
+        self._tensor_names = set(checks.names(self._key("tensor_names"), names))
+
+    def add_tensor_name(self, tname: str) -> None:
+        """Adds one tensor name."""
+        self.add(tname)
+
+    def remove_tensor_name(self, tname: str) -> None:
+        """Removes a tensor name; one that is not there is no error."""
+        self._tensor_names.discard(tname)
+
+    def has_tensor_name(self, tname: str) -> bool:
+        """Tells whether the exact name was added; `matches` also looks at the regexes."""
+        return tname in self._tensor_names
+
+    @property
+    def save_config(self) -> SaveConfig | None:
+        """When to save; None means as the hook says. Takes a SaveConfig or a dict of modes."""
+        return self._save_config
+
+    @save_config.setter
+    def save_config(self, save_config: SaveConfig | Mapping[Any, Any] | None) -> None:
+        # A bare SaveConfigMode does not say for which modes it is meant.
+        if isinstance(save_config, SaveConfigMode) or not isinstance(
+            save_config, SaveConfig | Mapping | None
+        ):
+            raise SMDebugTypeError(
+                f"{self._key('save_config')} must be a SaveConfig or a dict of modes to "
+                f"SaveConfigMode, got {checks.shown(save_config)}"
+            )
+        self._save_config = None if save_config is None else SaveConfig.parse(save_config)
+
+    @property
+    def reduction_config(self) -> ReductionConfig | None:
+        """What to save of each tensor; None means as the hook says."""
+        return self._reduction_config
+
+    @reduction_config.setter
+    def reduction_config(self, reduction_config: ReductionConfig | None) -> None:
+        if not isinstance(reduction_config, ReductionConfig | None):
+            raise SMDebugTypeError(
+                f"{self._key('reduction_config')} must be a ReductionConfig, "
+                f"got {checks.shown(reduction_config)}"
+            )
+        self._reduction_config = reduction_config
+
+    def fill_from(self, save_config: SaveConfig, reduction_config: ReductionConfig) -> None:
+        """Takes from the hook what the collection leaves open.
+
+        Configurations are not mixed field by field: only a whole one that is None, or a mode of
+        the schedule that is None, comes from the hook. Collections of numbers are always raw.
+        """
+        own = self._save_config
+        self._save_config = save_config if own is None else own.merged_with(save_config)
+        if self.name in NON_REDUCTION_COLLECTIONS:
+            self._reduction_config = ReductionConfig(save_raw_tensor=True)
+        elif self._reduction_config is None:
+            self._reduction_config = reduction_config
+        if self.name in NON_HISTOGRAM_COLLECTIONS:
+            self.save_histogram = False
+
+    def overlay(self, other: Collection) -> None:
+        """Adds the regexes and names of another collection; the configurations it has win."""
+        self.include([regex for regex in other.include_regex if regex not in self.include_regex])
+        self.exclude([regex for regex in other.exclude_regex if regex not in self.exclude_regex])
+        self._tensor_names |= other.tensor_names
+        self._save_config = other.save_config or self._save_config
+        self._reduction_config = other.reduction_config or self._reduction_config
+        self.save_histogram = self.save_histogram and other.save_histogram
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Returns the entry of a collections file; `exclude_regex` only when there is one."""
+        save, reduction = self._save_config, self._reduction_config
+        fields: dict[str, Any] = {
+            "name": self.name,
+            "include_regex": list(self.include_regex),
+            "tensor_names": sorted(self._tensor_names),
+            "reduction_config": None if reduction is None else reduction.to_json_dict(),
+            "save_config": None if save is None else save.to_json_dict(),
+            "save_histogram": self.save_histogram,
+        }
+        if self.exclude_regex:
+            fields["exclude_regex"] = list(self.exclude_regex)
+        return fields
+
+    def to_json(self) -> str:
+        """Returns `to_json_dict` as JSON text."""
+        return json.dumps(self.to_json_dict())
+
+    @classmethod
+    def from_dict(cls, params: Mapping[str, Any]) -> Collection:
+        """Makes a collection from an entry of a collections file; unknown keys are passed over."""
+        params = checks.mapping("collection", params)
+        if "name" not in params:
+            raise SMDebugValueError(f"collection must have a name, got {checks.shown(params)}")
+        collection = cls(
+            params["name"],
+            include_regex=params.get("include_regex"),
+            tensor_names=params.get("tensor_names"),
+            reduction_config=ReductionConfig.from_dict(params.get("reduction_config")),
+            save_config=params.get("save_config"),
+            save_histogram=params.get("save_histogram", True),
+            exclude_regex=params.get("exclude_regex"),
+        )
+        # A stored run may hold both `bias` and `biases`; neither may hide the other.
+        collection.name = params["name"]
+        return collection
+
+    @classmethod
+    def from_json(cls, json_str: str) -> Collection:
+        """Reads what `to_json` wrote."""
+        return cls.from_dict(json.loads(json_str))
+
+    # The method names of early releases.
+
+    def get_include_regex(self) -> list[str]:
+        """Returns `include_regex`."""
+        return self.include_regex
+
+    def get_tensor_names(self) -> set[str]:
+        """Returns `tensor_names`."""
+        return self.tensor_names
+
+    def get_save_config(self) -> SaveConfig | None:
+        """Returns `save_config`."""
+        return self.save_config
+
+    def set_save_config(self, save_config: SaveConfig | Mapping[Any, Any] | None) -> None:
+        """Sets `save_config`."""
+        self.save_config = save_config
+
+    def get_reduction_config(self) -> ReductionConfig | None:
+        """Returns `reduction_config`."""
+        return self.reduction_config
+
+    def set_reduction_config(self, reduction_config: ReductionConfig | None) -> None:
+        """Sets `reduction_config`."""
+        self.reduction_config = reduction_config
+
+    def _key(self, argument: str) -> str:
+        return f"collection {self.name!r}: {argument}"
+
+    def _checked(self, argument: str, value: Any) -> list[str]:
+        regexes = checks.names(self._key(argument), value)
+        for regex in regexes:
+            self._pattern(argument, regex)
+        return regexes
+
+    def _pattern(self, argument: str, regex: str) -> re.Pattern[str]:
+        # Looked up, not kept in a list: scripts append to include_regex, which is a plain list.
+        if regex not in self._patterns:
+            self._patterns[regex] = checks.regex(self._key(argument), regex)
+        return self._patterns[regex]
+
+    def _found(self, argument: str, tensor_name: str) -> bool:
+        regexes: list[str] = getattr(self, argument)
+        return any(self._pattern(argument, regex).search(tensor_name) for regex in regexes)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Collection):
+            return NotImplemented
+        return self.to_json_dict() == other.to_json_dict()
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.to_json()}>"

@@ -1,0 +1,204 @@
+"""All collections of a hook or of a run."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from smdebug.config import checks
+from smdebug.config.collection import Collection, collection_name
+from smdebug.config.reduction import ReductionConfig
+from smdebug.config.save import SaveConfig
+from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_Manager = TypeVar("_Manager", bound="CollectionManager")
+_logger = logging.getLogger("smdebug.config")
+
+
+class CollectionManager:
+    """Collections by name, and the metadata that goes with them into the collections file.
+
+    Args:
+        collections: those to start with.
+
+    Attributes:
+        collections: name to collection, in the order they were added.
+        collection_class: what `create_collection` makes; a framework sets its own.
+
+    Example:
+        >>> manager = CollectionManager()
+        >>> manager.get("relu").include("relu_output")
+        >>> list(manager.get_collections())
+        ['relu']
+    """
+
+    collection_class: type[Collection] = Collection
+
+    def __init__(self, collections: Iterable[Collection] = ()) -> None:
+        self.collections: dict[str, Collection] = {}
+        self._meta: dict[str, Any] = {"num_workers": 1}
+        for collection in collections:
+            self.add(collection)
+
+    def create_collection(self, name: str) -> Collection:
+        """Returns the collection of this name, made now if there is none."""
+        exact = checks.text("collection name", name)
+        name = exact if exact in self.collections else collection_name(exact)
+        if name not in self.collections:
+            self.collections[name] = self.collection_class(name)
+        return self.collections[name]
+
+    def add(self, arg: str | Collection) -> None:
+        """Adds a collection; one of the same name is replaced. A string makes an empty one."""
+        if isinstance(arg, Collection):
+            self.collections[arg.name] = arg
+        elif isinstance(arg, str):
+            self.create_collection(arg)
+        else:
+            raise SMDebugTypeError(
+                f"collection must be a Collection or a name, got {checks.shown(arg)} "
+                f"of type {type(arg).__name__}"
+            )
+
+    def get(self, name: str, create: bool = True) -> Collection:
+        """Returns a collection.
+
+        Args:
+            name: its name; `bias` finds `biases`.
+            create: make it when it is not there.
+
+        Raises:
+            SMDebugValueError: it is not there, and `create` is False.
+        """
+        if create:
+            return self.create_collection(name)
+        for known in (name, collection_name(name)):
+            if known in self.collections:
+                return self.collections[known]
+        near = difflib.get_close_matches(str(name), self.collections, n=3)
+        raise SMDebugValueError(
+            f"collection must be one of {', '.join(near or self.collections) or 'none'}, "
+            f"got {checks.shown(name)}"
+        )
+
+    def overlay(self, collection: Collection) -> Collection:
+        """Lays a collection over the one of the same name, which is made if there is none."""
+        present = self.create_collection(collection.name)
+        present.overlay(collection)
+        return present
+
+    def get_collections(self) -> dict[str, Collection]:
+        """Returns all collections by name."""
+        return self.collections
+
+    def set_num_workers(self, num_workers: int) -> None:
+        """Sets how many workers write to the run."""
+        self._meta["num_workers"] = checks.whole_number("num_workers", num_workers, minimum=1)
+
+    def get_num_workers(self) -> int:
+        """Returns how many workers write to the run."""
+        return int(self._meta["num_workers"])
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The metadata of the run (a copy)."""
+        return dict(self._meta)
+
+    def update_meta(self, meta: Mapping[str, Any]) -> None:
+        """Adds metadata; what cannot be written as JSON is refused."""
+        meta = checks.mapping("meta", meta)
+        try:
+            json.dumps(dict(meta))
+        except (TypeError, ValueError) as error:
+            raise SMDebugValueError(
+                f"meta must be what JSON can hold, got {checks.shown(meta)}: {error}"
+            ) from error
+        num_workers = meta.get("num_workers", self._meta["num_workers"])
+        self._meta.update(meta)
+        self.set_num_workers(num_workers)
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Returns the contents of a collections file.
+
+        smdebug 1.0 refuses a file with other keys than these two.
+        """
+        collections = {name: each.to_json_dict() for name, each in self.collections.items()}
+        return {"collections": collections, "_meta": dict(self._meta)}
+
+    def to_json(self) -> str:
+        """Returns `to_json_dict` as JSON text."""
+        return json.dumps(self.to_json_dict())
+
+    @classmethod
+    def from_json(cls: type[_Manager], json_str: str) -> _Manager:
+        """Reads what `to_json` wrote, or smdebug 1.0.
+
+        Raises:
+            SMDebugValueError: the text is no collections file.
+        """
+        try:
+            data = json.loads(json_str)
+        except (TypeError, ValueError) as error:
+            raise SMDebugValueError(
+                f"collections must be JSON text, got {checks.shown(json_str)}: {error}"
+            ) from error
+        return cls.from_json_dict(data)
+
+    @classmethod
+    def from_json_dict(cls: type[_Manager], data: Mapping[str, Any]) -> _Manager:
+        """Makes a manager from the parsed contents of a collections file."""
+        top = checks.mapping("collections file", data)
+        entries = checks.mapping(
+            "key 'collections' of the collections file", top.get("collections")
+        )
+        manager = cls()
+        for name, entry in entries.items():
+            fields = checks.mapping(f"collection {name!r}", entry)
+            readable = {**fields, **_readable(name, fields), "name": fields.get("name", name)}
+            manager.collections[name] = cls.collection_class.from_dict(readable)
+        manager.update_meta(checks.mapping("_meta", top.get("_meta") or {}))
+        return manager
+
+    @classmethod
+    def load_from_string(cls: type[_Manager], s: str) -> _Manager:
+        """Does what `from_json` does."""
+        return cls.from_json(s)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CollectionManager):
+            return NotImplemented
+        return self.to_json_dict() == other.to_json_dict()
+
+    # Equality is on contents that change.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(self.collections)}>"
+
+
+def _readable(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns replacements for the parts of a stored collection that a new one may not have.
+
+    smdebug 1.0 accepted schedules that make no sense, and older Pythons regexes that this one
+    refuses. The run is written and its tensors are there: no reason not to read it.
+    """
+    parsers: dict[str, Callable[[Any], object]] = {
+        "save_config": SaveConfig.from_dict,
+        "reduction_config": ReductionConfig.from_dict,
+        "include_regex": lambda regexes: Collection(name, include_regex=regexes),
+        "exclude_regex": lambda regexes: Collection(name, exclude_regex=regexes),
+    }
+    replaced: dict[str, Any] = {}
+    for key, parse in parsers.items():
+        try:
+            if fields.get(key) is not None:
+                parse(fields[key])
+        except SMDebugError as error:
+            _logger.warning("collection %r: %s is ignored: %s", name, key, error)
+            replaced[key] = None
+    return replaced

@@ -1,0 +1,241 @@
+"""The environment variables; the only module that reads `os.environ`, at each call."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from smdebug.config import checks
+from smdebug.exceptions import SMDebugValueError
+
+DEFAULT_CONFIG_FILE_PATH = "/opt/ml/input/config/debughookconfig.json"
+DEFAULT_TENSORBOARD_CONFIG_FILE_PATH = "/opt/ml/input/config/tensorboardoutputconfig.json"
+DEFAULT_CHECKPOINT_CONFIG_FILE_PATH = "/opt/ml/input/config/checkpointconfig.json"
+
+_TRUE = ("y", "yes", "t", "true", "on", "1")
+_FALSE = ("n", "no", "f", "false", "off", "0")
+_LOG_LEVELS = ("debug", "info", "warning", "error", "critical", "off")
+_CACHE_TYPES = ("OFF", "CACHE_PER_MODE", "CLEAR_FOR_EACH_MODE")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable.
+
+    Attributes:
+        name: its name.
+        default: the value used when it is not set or empty; None means there is none.
+        meaning: its effect, in a line.
+        alias: an older name, read when `name` is not set.
+    """
+
+    name: str
+    default: str | None
+    meaning: str
+    alias: str | None = None
+
+
+VARIABLES = (
+    Variable("USE_SMDEBUG", "true", "`get_hook` returns None when this is false."),
+    Variable("SMDEBUG_CONFIG_FILE_PATH", DEFAULT_CONFIG_FILE_PATH, "The job file."),
+    Variable(
+        "TENSORBOARD_CONFIG_FILE_PATH",
+        DEFAULT_TENSORBOARD_CONFIG_FILE_PATH,
+        "The file that names the TensorBoard directory in a SageMaker job.",
+    ),
+    Variable(
+        "CHECKPOINT_CONFIG_FILE_PATH",
+        DEFAULT_CHECKPOINT_CONFIG_FILE_PATH,
+        "The file that names the checkpoint directory in a SageMaker job.",
+    ),
+    Variable("SMDEBUG_FORMAT", None, "Format of new runs: v1 or v2 (v1 in a SageMaker job)."),
+    Variable("SAGEMAKER_METRICS_DIRECTORY", ".", "Where the SageMaker metrics file goes."),
+    Variable("TRAINING_JOB_NAME", None, "Its presence marks a SageMaker training job."),
+    Variable(
+        "SMDEBUG_TRAINING_END_DELAY_REFRESH",
+        "0",
+        "Seconds a trial waits before its last refresh once the job has ended.",
+        alias="TRAINING_END_DELAY_REFRESH",
+    ),
+    Variable(
+        "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW",
+        "1000",
+        "How many steps may wait for late workers before the oldest count as complete.",
+        alias="INCOMPLETE_STEP_WAIT_WINDOW",
+    ),
+    Variable(
+        "SMDEBUG_MISSING_EVENT_FILE_RETRY_LIMIT",
+        "100",
+        "How often a trial looks again, every 2 s, for an indexed event file that is missing.",
+    ),
+    Variable(
+        "SMDEBUG_KERAS_CALLABLE_CACHE_TYPE",
+        "CACHE_PER_MODE",
+        "OFF, CACHE_PER_MODE or CLEAR_FOR_EACH_MODE; for Keras on TensorFlow 1 graphs.",
+    ),
+    Variable("SMDEBUG_LOG_LEVEL", "info", "debug, info, warning, error, critical or off."),
+    Variable("SMDEBUG_LOG_CONTEXT", None, "Text in each log line (`<host>:<process id>`)."),
+    Variable("SMDEBUG_LOG_PATH", None, "A file for the log."),
+    Variable("SMDEBUG_LOG_ALL_TO_STDOUT", "TRUE", "Whether errors are logged to stdout too."),
+    Variable("AWS_REGION", None, "Region of S3, SNS and SageMaker calls."),
+    Variable(
+        "SAGEMAKER_ENV_RULE_STOP_SIGNAL_FILE",
+        None,
+        "A file with the time (epoch seconds) at which a rule was told to stop.",
+    ),
+    Variable("rule_stop_grace_time_secs", "60", "Seconds a rule may go on after that time."),
+    Variable("TF_CONFIG", None, "TensorFlow's description of the cluster, as JSON."),
+)
+
+_BY_NAME = {variable.name: variable for variable in VARIABLES}
+
+
+def use_smdebug() -> bool:
+    """Tells whether `get_hook` may return a hook (`USE_SMDEBUG`)."""
+    return _switch("USE_SMDEBUG")
+
+
+def config_file_path() -> str:
+    """Returns the path of the job file."""
+    return _required("SMDEBUG_CONFIG_FILE_PATH")[1]
+
+
+def tensorboard_config_file_path() -> str:
+    """Returns the path of the file that names the TensorBoard directory."""
+    return _required("TENSORBOARD_CONFIG_FILE_PATH")[1]
+
+
+def checkpoint_config_file_path() -> str:
+    """Returns the path of the file that names the checkpoint directory."""
+    return _required("CHECKPOINT_CONFIG_FILE_PATH")[1]
+
+
+def storage_format() -> str:
+    """Returns the format of new runs: `SMDEBUG_FORMAT`, else v1 in a SageMaker job, else v2.
+
+    In a SageMaker job AWS's own tools read the run, and they know v1 only.
+    """
+    name, value = _read("SMDEBUG_FORMAT")
+    if value is None:
+        return "v1" if in_sagemaker() else "v2"
+    return checks.choice(name, value.lower(), ("v1", "v2"))
+
+
+def metrics_directory() -> str:
+    """Returns the directory of the SageMaker metrics file."""
+    return _required("SAGEMAKER_METRICS_DIRECTORY")[1]
+
+
+def training_job_name() -> str | None:
+    """Returns the name of the SageMaker training job this process is part of."""
+    return os.environ.get("TRAINING_JOB_NAME")
+
+
+def in_sagemaker() -> bool:
+    """Tells whether this process is part of a SageMaker training job."""
+    return training_job_name() is not None
+
+
+def training_end_delay() -> float:
+    """Returns the seconds to wait before the last refresh of a finished trial."""
+    return checks.seconds(*_required("SMDEBUG_TRAINING_END_DELAY_REFRESH"))
+
+
+def incomplete_step_wait_window() -> int:
+    """Returns how many steps may wait for late workers."""
+    return _count("SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW")
+
+
+def missing_event_file_retry_limit() -> int:
+    """Returns how often to look again for an event file that is missing."""
+    return _count("SMDEBUG_MISSING_EVENT_FILE_RETRY_LIMIT")
+
+
+def keras_callable_cache_type() -> str:
+    """Returns how the callables of a TensorFlow 1 Keras model are cached."""
+    name, value = _required("SMDEBUG_KERAS_CALLABLE_CACHE_TYPE")
+    return checks.choice(name, value.upper(), _CACHE_TYPES)
+
+
+def log_level() -> str:
+    """Returns the log level in lower case; `off` is one of them."""
+    name, value = _required("SMDEBUG_LOG_LEVEL")
+    return checks.choice(name, value.lower(), _LOG_LEVELS)
+
+
+def log_context() -> str:
+    """Returns the text that marks the log lines of this process."""
+    return _read("SMDEBUG_LOG_CONTEXT")[1] or f"{socket.gethostname()}:{os.getpid()}"
+
+
+def log_path() -> str | None:
+    """Returns the file to log to."""
+    return _read("SMDEBUG_LOG_PATH")[1]
+
+
+def log_all_to_stdout() -> bool:
+    """Tells whether errors go to stdout as the other messages do."""
+    return _switch("SMDEBUG_LOG_ALL_TO_STDOUT")
+
+
+def aws_region() -> str | None:
+    """Returns the region for S3, SNS and SageMaker."""
+    return _read("AWS_REGION")[1]
+
+
+def rule_stop_signal_file() -> str | None:
+    """Returns the file that tells a rule to stop."""
+    return _read("SAGEMAKER_ENV_RULE_STOP_SIGNAL_FILE")[1]
+
+
+def rule_stop_grace_seconds() -> float:
+    """Returns how long a rule may go on after it was told to stop."""
+    return checks.seconds(*_required("rule_stop_grace_time_secs"))
+
+
+def tf_config() -> dict[str, Any] | None:
+    """Returns TensorFlow's cluster description."""
+    name, value = _read("TF_CONFIG")
+    if value is None:
+        return None
+    try:
+        config = json.loads(value)
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise SMDebugValueError(f"{name} must be a JSON object, got {checks.shown(value)}")
+    return config
+
+
+def _read(name: str) -> tuple[str, str | None]:
+    """Returns the name that was found set, and the value; an empty value counts as not set."""
+    variable = _BY_NAME[name]
+    for spelling in (name, variable.alias):
+        value = os.environ.get(spelling, "").strip() if spelling else ""
+        if spelling and value:
+            return spelling, value
+    return name, variable.default
+
+
+def _required(name: str) -> tuple[str, str]:
+    spelling, value = _read(name)
+    assert value is not None, f"{name} has no default"
+    return spelling, value
+
+
+def _switch(name: str) -> bool:
+    spelling, value = _required(name)
+    return checks.choice(spelling, value.lower(), (*_TRUE, *_FALSE)) in _TRUE
+
+
+def _count(name: str) -> int:
+    spelling, value = _required(name)
+    try:
+        # "1000.0" is a number of steps too: the value is a float of seconds elsewhere.
+        number: object = float(value)
+    except ValueError:
+        number = value
+    return checks.whole_number(spelling, number)

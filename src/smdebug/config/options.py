@@ -1,0 +1,158 @@
+"""What every hook can be told, whatever the framework."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smdebug.config import checks
+from smdebug.config.collection import collection_name
+from smdebug.config.reduction import ReductionConfig
+from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FORMATS = ("v1", "v2")
+DEFAULT_QUEUE_BYTES = 512 * 2**20
+
+
+@dataclass(frozen=True, init=False)
+class HookOptions:
+    """The arguments of a hook, checked and in their final types.
+
+    Args:
+        out_dir: where the run goes: a directory or a URL; `~` is the home directory.
+        export_tensorboard: write TensorBoard files too.
+        tensorboard_dir: where to; `<out_dir>/tensorboard` when None.
+        dry_run: decide everything, write no tensor.
+        reduction_config: what to save of a tensor; the raw tensor when None.
+        save_config: when to save: a SaveConfig, a SaveConfigMode, a dict, or None for the defaults.
+        include_regex: regexes for the collection `default`: a string, an object with a `name`, or
+            lists of them.
+        include_collections: names of the collections to save, lists of them, however nested.
+        save_all: save every tensor.
+        include_workers: `"one"` or `"all"`.
+        worker: the name of this worker; found out by the framework when None.
+        format: `"v1"` or `"v2"`; None leaves it to `smdebug.config.environment.storage_format`.
+        queue_bytes: how much may wait for the writer before training waits.
+        flush_seconds: the longest time a finished step stays unpublished; None is the store's own.
+        on_error: `"warn"`: stop saving, let training go on. `"raise"`: raise at the next step.
+
+    Raises:
+        SMDebugValueError: a value that makes no sense.
+        SMDebugTypeError: an argument of the wrong type.
+
+    Example:
+        >>> options = HookOptions("/tmp/run", include_collections=["weights", ["bias"]])
+        >>> options.include_collections
+        ('weights', 'biases')
+    """
+
+    out_dir: str | None
+    export_tensorboard: bool
+    tensorboard_dir: str | None
+    dry_run: bool
+    reduction_config: ReductionConfig
+    save_config: SaveConfig
+    include_regex: tuple[str, ...]
+    include_collections: tuple[str, ...]
+    save_all: bool
+    include_workers: str
+    worker: str | None
+    format: str | None
+    queue_bytes: int
+    flush_seconds: float | None
+    on_error: str
+
+    def __init__(
+        self,
+        out_dir: str | os.PathLike[str] | None = None,
+        export_tensorboard: bool = False,
+        tensorboard_dir: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+        reduction_config: ReductionConfig | None = None,
+        save_config: SaveConfig | SaveConfigMode | Mapping[Any, Any] | None = None,
+        include_regex: Any = None,
+        include_collections: Any = None,
+        save_all: bool = False,
+        include_workers: str = "one",
+        worker: str | None = None,
+        format: str | None = None,
+        queue_bytes: int = DEFAULT_QUEUE_BYTES,
+        flush_seconds: float | None = None,
+        on_error: str = "warn",
+    ) -> None:
+        values = {
+            "out_dir": _location("out_dir", out_dir),
+            "export_tensorboard": checks.boolean("export_tensorboard", export_tensorboard),
+            "tensorboard_dir": _location("tensorboard_dir", tensorboard_dir),
+            "dry_run": checks.boolean("dry_run", dry_run),
+            "reduction_config": _reduction_config(reduction_config),
+            "save_config": SaveConfig.parse(save_config),
+            "include_regex": _regexes("include_regex", include_regex),
+            "include_collections": _collection_names("include_collections", include_collections),
+            "save_all": checks.boolean("save_all", save_all),
+            "include_workers": checks.choice("include_workers", include_workers, ("one", "all")),
+            "worker": None if worker is None else checks.text("worker", worker),
+            "format": None if format is None else checks.choice("format", format, FORMATS),
+            "queue_bytes": checks.whole_number("queue_bytes", queue_bytes, minimum=1),
+            "flush_seconds": _optional_seconds("flush_seconds", flush_seconds),
+            "on_error": checks.choice("on_error", on_error, ("warn", "raise")),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def tensorboard_path(self) -> str | None:
+        """Where TensorBoard files go; None when there are to be none."""
+        if self.tensorboard_dir is not None:
+            return self.tensorboard_dir
+        if not self.export_tensorboard or self.out_dir is None:
+            return None
+        return f"{self.out_dir.rstrip('/')}/tensorboard"
+
+
+def _location(key: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    location = checks.text(key, value)
+    if "://" in location or not location.startswith("~"):
+        return location
+    try:
+        return str(Path(location).expanduser())
+    except RuntimeError as error:
+        raise SMDebugValueError(
+            f"{key} must be a directory or a URL, got {checks.shown(location)}: {error}"
+        ) from error
+
+
+def _reduction_config(value: object) -> ReductionConfig:
+    if value is None:
+        return ReductionConfig(save_raw_tensor=True)
+    if not isinstance(value, ReductionConfig):
+        raise SMDebugTypeError(
+            f"reduction_config must be a ReductionConfig, got {checks.shown(value)}"
+        )
+    return value
+
+
+def _regexes(key: str, value: object) -> tuple[str, ...]:
+    regexes = tuple(checks.names(key, value))
+    for regex in regexes:
+        checks.regex(key, regex)
+    return regexes
+
+
+def _collection_names(key: str, value: object) -> tuple[str, ...]:
+    names = [collection_name(checks.text(key, name)) for name in checks.names(key, value)]
+    return tuple(dict.fromkeys(names))
+
+
+def _optional_seconds(key: str, value: object) -> float | None:
+    return None if value is None else checks.seconds(key, value)
