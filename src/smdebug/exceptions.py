@@ -169,6 +169,10 @@ class MissingCollectionFiles(SMDebugError):
         super().__init__(message or "The job has ended, but not all collections files are there")
 
 
+class TrialNotFound(SMDebugError, FileNotFoundError):
+    """The path of a trial does not exist, or holds something that is not a run."""
+
+
 class IndexReaderException(SMDebugError):
     """An index file that cannot be understood or is damaged."""
 

@@ -139,11 +139,11 @@ def _as_float64(tensor: Array) -> Array:
 
 
 def _rounded(value: Any, dtype: np.dtype[Any]) -> np.float64:
+    wide: np.float64 = np.float64(value)
     if not is_short_float(dtype):
-        return np.float64(value)
-    short = np.float64(np.float32(value))
-    fits = bool(np.isfinite(short)) or not np.isfinite(value)
-    return short if fits else np.float64(value)
+        return wide
+    short: np.float64 = np.float64(np.float32(wide))
+    return short if np.isfinite(short) or not np.isfinite(wide) else wide
 
 
 def is_short_float(dtype: np.dtype[Any]) -> bool:

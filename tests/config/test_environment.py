@@ -33,7 +33,7 @@ DEFAULTS: list[tuple[Callable[[], Any], Any]] = [
     (env.metrics_directory, "."),
     (env.training_job_name, None),
     (env.in_sagemaker, False),
-    (env.training_end_delay, 1.0),
+    (env.training_end_delay, 0.0),
     (env.incomplete_step_wait_window, 1000),
     (env.missing_event_file_retry_limit, 100),
     (env.keras_callable_cache_type, "CACHE_PER_MODE"),

@@ -53,8 +53,13 @@ class Segment(Protocol):
     @property
     def names(self) -> dict[str, int]: ...
 
-    def rows(self, tensor: str, columns: list[str]) -> pa.Table | None:
-        """The rows of one tensor with the columns of the v2 schema; None when it has none."""
+    def rows(
+        self, tensor: str, columns: list[str], steps: set[int] | None = None
+    ) -> pa.Table | None:
+        """The rows of one tensor with the columns of the v2 schema; None when it has none.
+
+        With `steps`, rows of other steps may be left out where that saves reading.
+        """
 
     def names_at(self, step: int) -> set[str]:
         """The tensors saved at a step."""

@@ -286,11 +286,14 @@ class ClassicSegment:
         rows = [[step.step, step.mode, step.mode_step, _SEQ] for step, _ in self._steps]
         self.steps = StepArrays(*np.array(rows, np.int64).reshape(-1, 4).T)
 
-    def rows(self, tensor: str, columns: list[str]) -> pa.Table | None:
+    def rows(
+        self, tensor: str, columns: list[str], steps: set[int] | None = None
+    ) -> pa.Table | None:
         hits = [
             (step, record.places.get(tensor, {}))
             for step, record in self._steps
-            if tensor in record.places or tensor in step.shapes
+            if (tensor in record.places or tensor in step.shapes)
+            and (steps is None or step.step in steps)
         ]
         if not hits:
             return None

@@ -146,7 +146,9 @@ class IndexFile:
 
     # ---- rows
 
-    def rows(self, tensor: str, columns: list[str]) -> pa.Table | None:
+    def rows(
+        self, tensor: str, columns: list[str], steps: set[int] | None = None
+    ) -> pa.Table | None:
         pieces = []
         for group in range(self.metadata.num_row_groups):
             low, high = self._bounds(group, "tensor")

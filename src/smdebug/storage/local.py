@@ -79,6 +79,12 @@ class LocalStore:
     def delete(self, key: str) -> None:
         _remove(os.path.join(self.root, check_key(key)))
 
+    def exists(self) -> bool:
+        return os.path.isdir(self.root)
+
+    def path(self, key: str) -> str | None:
+        return os.path.join(self.root, check_key(key))
+
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[str]:
         path = os.path.join(self.root, folder) if folder else self.root
         try:

@@ -50,6 +50,12 @@ class MemoryStore:
             keys = sorted(key for key in self._objects if key.startswith(prefix) and key > after)
         return iter(keys)
 
+    def exists(self) -> bool:
+        return True
+
+    def path(self, key: str) -> str | None:
+        return None
+
     def delete(self, key: str) -> None:
         with self._lock:
             self._objects.pop(check_key(key), None)

@@ -78,6 +78,22 @@ class ObjectStore:
         except FileNotFoundError:
             return
 
+    def exists(self) -> bool:
+        import obstore
+
+        try:
+            for _ in obstore.list(self._bucket, chunk_size=1):
+                break
+        except (FileNotFoundError, obstore.exceptions.GenericError) as error:
+            # obstore has no class of its own for a missing bucket.
+            if "NoSuchBucket" in str(error) or isinstance(error, FileNotFoundError):
+                return False
+            raise
+        return True
+
+    def path(self, key: str) -> str | None:
+        return None
+
 
 def _open_bucket(url: str, options: dict[str, Any]) -> Bucket:
     try:

@@ -193,12 +193,15 @@ class RunReader:
         """The tensors saved at a global step."""
         return self._again(lambda: set().union(*(s.names_at(step) for s in self.segments)))
 
-    def rows(self, tensor: str, columns: Sequence[str]) -> pa.Table:
-        """The rows of one tensor, by worker and step, the newest of each."""
+    def rows(self, tensor: str, columns: Sequence[str], steps: set[int] | None = None) -> pa.Table:
+        """The rows of one tensor, by worker and step, the newest of each.
+
+        With `steps`, rows of other steps may be missing.
+        """
         needed = list(dict.fromkeys([*columns, "worker", "tensor", "step", "seq", "position"]))
 
         def read() -> pa.Table:
-            pieces = [segment.rows(tensor, needed) for segment in self.segments]
+            pieces = [segment.rows(tensor, needed, steps) for segment in self.segments]
             found = [piece for piece in pieces if piece is not None]
             return pa.concat_tables(found or [SCHEMA.empty_table().select(needed)])
 
@@ -217,6 +220,11 @@ class RunReader:
 
         return newest_rows(self._again(read)).select(list(columns))
 
+    def check_all(self) -> None:
+        """Verifies every byte of the v2 index files."""
+        for file in self._files.values():
+            file.check_all()
+
     def parquet_files(self) -> list[str] | None:
         """The keys of the index files when they alone, read as they are, make the index.
 
@@ -232,8 +240,7 @@ class RunReader:
             ranges.sort()
             if any(second[0] <= first[1] for first, second in itertools.pairwise(ranges)):
                 return None
-        for file in self._files.values():
-            file.check_all()
+        self.check_all()
         return sorted(self._files)
 
     def _again(self, read: Callable[[], R]) -> R:

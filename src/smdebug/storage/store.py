@@ -49,6 +49,12 @@ class Store(Protocol):
     def delete(self, key: str) -> None:
         """Removes an object. A missing one is no error."""
 
+    def exists(self) -> bool:
+        """Whether the place itself is there: the directory, the bucket."""
+
+    def path(self, key: str) -> str | None:
+        """The file that other programs can open for a key; None when there is no such file."""
+
 
 def check_key(key: str) -> str:
     """Returns the key, or raises `SMDebugValueError` when it could lead out of the store."""

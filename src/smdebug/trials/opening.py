@@ -1,0 +1,80 @@
+"""Finding the run behind a path, and waiting for a job that has not begun to write."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from smdebug.exceptions import MissingCollectionFiles, TrialNotFound
+
+if TYPE_CHECKING:
+    from smdebug.storage.reader import RunReader
+    from smdebug.storage.store import Store
+
+logger = logging.getLogger("smdebug.trials")
+
+# How often somebody who waits looks again.
+POLL_SECONDS = 0.25
+_DEFAULT_WAIT = 60.0
+_PARTS = ("collections/", "events/", "index/", "training_job_end.ts", "claim.smd")
+
+
+def wait_for_job(reader: RunReader, wait_seconds: float | None) -> None:
+    """Returns when the collections files of all workers are there.
+
+    Args:
+        reader: of the run.
+        wait_seconds: how long to wait. None waits a minute where the place exists, and not at all
+            where it does not.
+
+    Raises:
+        TrialNotFound: the place does not exist or holds something else.
+        MissingCollectionFiles: the job has ended, or the time is over.
+    """
+    if wait_seconds is None:
+        _require_place(reader.store)
+    limit = _DEFAULT_WAIT if wait_seconds is None else wait_seconds
+    deadline = time.monotonic() + limit
+    told = False
+    while True:
+        finished = reader.finished()
+        found = reader.collections()
+        wanted = max((_num_workers(content) for content in found.values()), default=1)
+        if len(found) >= wanted:
+            return
+        if finished or time.monotonic() >= deadline:
+            state = "the job has ended" if finished else f"after waiting {limit:g} s"
+            raise MissingCollectionFiles(
+                f"{reader.store.url}: {state}; expected the collections files of {wanted} "
+                f"worker(s), got {', '.join(sorted(found)) or 'none'}"
+            )
+        if not told:
+            logger.warning("waiting up to %g s for a job to begin in %s", limit, reader.store.url)
+            told = True
+        pause(POLL_SECONDS)
+
+
+def _require_place(store: Store) -> None:
+    if not store.exists():
+        raise TrialNotFound(
+            f"{store.url} does not exist; expected the out_dir of a hook. "
+            "For a job that is yet to begin there, pass wait_seconds"
+        )
+    first = next(store.list(), None)
+    if first is not None and not any(next(store.list(part), None) for part in _PARTS):
+        raise TrialNotFound(
+            f"{store.url} is not a run: it holds {first}, but no collections, events or index"
+        )
+
+
+def _num_workers(content: dict[str, Any]) -> int:
+    meta = content.get("_meta")
+    number = meta.get("num_workers", 1) if isinstance(meta, dict) else 1
+    return number if isinstance(number, int) else 1
+
+
+def pause(seconds: float) -> None:
+    """Waits; a Ctrl-C gets through."""
+    threading.Event().wait(seconds)

@@ -1,0 +1,446 @@
+"""A trial: everything that can be asked of a run, while it is written or afterwards."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from smdebug.config import environment
+from smdebug.config.collection import Collection, CollectionKeys
+from smdebug.config.collection_manager import CollectionManager
+from smdebug.exceptions import (
+    NoMoreData,
+    SMDebugRuntimeError,
+    SMDebugValueError,
+    StepUnavailable,
+    TensorUnavailable,
+    TensorUnavailableForStep,
+)
+from smdebug.mode_keys import ModeKeys
+from smdebug.storage.catalog import mode_bit
+from smdebug.storage.reader import RunReader
+from smdebug.storage.store import Store, open_store
+from smdebug.trials.opening import POLL_SECONDS, pause, wait_for_job
+from smdebug.trials.refresh import Refresher
+from smdebug.trials.step_range import checked_range, in_range
+from smdebug.trials.steps import StepState, StepTable
+from smdebug.trials.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+    from smdebug.reductions import Array
+    from smdebug.storage.classic import Place
+
+logger = logging.getLogger("smdebug.trials")
+
+# How long to wait before looking again for an event file that the index names.
+_MISSING_FILE_PAUSE = 2.0
+
+
+class Trial:
+    """A run that is being written or has been.
+
+    Made by `create_trial`. The class has more methods than most because it is the interface of
+    smdebug 1.0; what they do lies in `StepTable`, `Refresher`, `Tensor` and the reader.
+
+    Args:
+        path: a local directory or a URL.
+        name: how the trial calls itself; the last part of the path when None.
+        range_steps: first global step (inclusive) and last one (exclusive); either may be None.
+        check: verify every index file completely now, instead of piece by piece when it is read.
+        cache: keep raw values that were read in memory.
+        wait_seconds: how long to wait for a job that has not begun. None waits a minute where the
+            place exists, and not at all where it does not.
+
+    Raises:
+        TrialNotFound: the path does not exist or holds something else.
+        MissingCollectionFiles: no job began there in time.
+
+    Attributes:
+        name: see above.
+        path: see above.
+        dynamic_refresh: whether questions look for new steps first.
+        loaded_all_steps: the job has ended and everything is known.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        name: str | None = None,
+        range_steps: tuple[int | None, int | None] | None = None,
+        check: bool = False,
+        cache: bool = False,
+        wait_seconds: float | None = None,
+    ) -> None:
+        self.path = str(path).strip()
+        self.name = name or self.path.rstrip("/").rpartition("/")[2]
+        self.range_steps = checked_range(range_steps)
+        self.dynamic_refresh = True
+        self.loaded_all_steps = False
+        self._store: Store = open_store(self.path)
+        self._reader = RunReader(self._store)
+        self._refresher = Refresher(self._reader)
+        self._cached: dict[Any, Array] | None = {} if cache else None
+        self._tensors: dict[str, Tensor] = {}
+        self._managers: dict[str, CollectionManager] = {}
+        self._steps = StepTable({})
+        self._names: dict[str, int] = {}
+        wait_for_job(self._reader, wait_seconds)
+        self._read_collections()
+        self.refresh_data()
+        if check:
+            self._reader.check_all()
+
+    def _read_collections(self) -> None:
+        for worker, content in self._reader.collections().items():
+            self._managers[worker] = CollectionManager.from_json_dict(content)
+
+    # ---- refreshing
+
+    @property
+    def version(self) -> int:
+        """Grows when a refresh has found something new."""
+        return self._reader.version
+
+    def maybe_refresh(self, name: str | None = None) -> None:
+        """Looks for new steps, unless that is switched off or there can be none."""
+        if self.loaded_all_steps or not self.dynamic_refresh or not self._refresher.due():
+            return
+        self.refresh_data()
+
+    def refresh_data(self) -> None:
+        """Looks for new steps now."""
+        if self.loaded_all_steps:
+            return
+        # Asked before looking: whatever is found afterwards is then all there is.
+        finished = self._reader.finished()
+        changed = self._refresher.run(self._safe_step(), full=finished)
+        delay = environment.training_end_delay() if finished else 0.0
+        if delay:
+            pause(delay)
+            changed = self._refresher.run(None, full=True) or changed
+        if changed or finished:
+            self._read_collections()
+            self._names = self._reader.names()
+            self._steps = StepTable(
+                self._reader.steps(),
+                self.num_workers,
+                finished,
+                environment.incomplete_step_wait_window(),
+                self.range_steps,
+            )
+        self.loaded_all_steps = finished
+
+    def _safe_step(self) -> int | None:
+        """A step far enough back that nothing older is expected from any worker."""
+        last = self.last_complete_step
+        window = environment.incomplete_step_wait_window()
+        return max(last - window, 0) if last > 0 else None
+
+    # ---- steps and modes
+
+    @property
+    def last_complete_step(self) -> int:
+        """The last global step that all workers have delivered; -1 when there is none."""
+        return self._steps.last_complete_step
+
+    def steps(
+        self, mode: ModeKeys = ModeKeys.GLOBAL, show_incomplete_steps: bool = False
+    ) -> list[int]:
+        """The sorted steps of a mode."""
+        self.maybe_refresh()
+        return self._steps.steps(mode, show_incomplete_steps)
+
+    def modes(self) -> list[ModeKeys]:
+        """The modes seen so far, GLOBAL left out."""
+        self.maybe_refresh()
+        return self._steps.modes()
+
+    def mode(self, global_step: int) -> ModeKeys | None:
+        """The mode of a global step; None when it is unknown."""
+        return self.mode_modestep(global_step)[0]
+
+    def mode_step(self, global_step: int) -> int | None:
+        """The step within its mode of a global step; None when it is unknown."""
+        return self.mode_modestep(global_step)[1]
+
+    def mode_modestep(self, global_step: int) -> tuple[ModeKeys | None, int | None]:
+        """Mode and mode step of a global step."""
+        self.maybe_refresh()
+        return self._steps.mode_of(global_step) or (None, None)
+
+    def global_step(self, mode: ModeKeys, mode_step: int) -> int | None:
+        """The global step of a mode's step; None when it is unknown."""
+        self.maybe_refresh()
+        return self._steps.global_step(mode, mode_step)
+
+    def has_passed_step(self, step: int, mode: ModeKeys = ModeKeys.GLOBAL) -> StepState:
+        """Whether a step is there, may still come, or never will."""
+        self.maybe_refresh()
+        return self._steps.state(step, mode)
+
+    def wait_for_steps(
+        self,
+        required_steps: Iterable[int],
+        mode: ModeKeys = ModeKeys.GLOBAL,
+        timeout: float | None = None,
+    ) -> None:
+        """Waits until all the steps are there, looking for new ones whatever `no_refresh` says.
+
+        Raises:
+            StepUnavailable: a step was passed without being saved.
+            NoMoreData: the job ended before a step.
+            TimeoutError: `timeout` seconds are over.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for step in required_steps:
+            self._wait_for_step(step, mode, deadline)
+
+    def _wait_for_step(self, step: int, mode: ModeKeys, deadline: float | None) -> None:
+        while True:
+            state = self._steps.state(step, mode)
+            if state is StepState.AVAILABLE:
+                return
+            if state is StepState.UNAVAILABLE:
+                known = self._steps.steps(mode, incomplete=True)
+                last = known[-1] if known else None
+                if self.loaded_all_steps and (last is None or step > last):
+                    raise NoMoreData(step, mode, last)
+                raise StepUnavailable(step, mode)
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"step {step} of mode {mode.name} did not come in time")
+            if not self._looked_with_news():
+                pause(POLL_SECONDS)
+
+    def _looked_with_news(self) -> bool:
+        before = self.version, self.loaded_all_steps
+        self.refresh_data()
+        return before != (self.version, self.loaded_all_steps)
+
+    # ---- tensors
+
+    def tensor_names(
+        self,
+        show_prefixed_tensors: bool = False,
+        *,
+        step: int | None = None,
+        mode: ModeKeys = ModeKeys.GLOBAL,
+        regex: str | list[str] | None = None,
+        collection: str | Collection | None = None,
+    ) -> list[str]:
+        """The sorted names of the tensors saved.
+
+        Args:
+            show_prefixed_tensors: has no effect; kept for old scripts.
+            step: only those of this step, in the numbering of `mode`.
+            mode: only those of this mode.
+            regex: only those in which one of these patterns is found.
+            collection: only those of this collection.
+
+        Raises:
+            ValueError: `regex` and `collection` are both given.
+            TypeError: `collection` is neither a name nor a Collection.
+            KeyError: the mode, or the step of a mode, is unknown.
+        """
+        if regex is not None and collection is not None:
+            raise SMDebugValueError("regex and collection must not be given together")
+        self.maybe_refresh()
+        names = self._names_of(step, mode)
+        if regex is not None:
+            patterns = [regex] if isinstance(regex, str) else list(regex)
+            compiled = [re.compile(pattern) for pattern in patterns]
+            names = {name for name in names if any(each.search(name) for each in compiled)}
+        if collection is not None:
+            chosen = self._collection_of(collection)
+            names = {name for name in names if chosen.matches(name)}
+        if not names:
+            logger.warning("no tensor of trial %s matches", self.name)
+        return sorted(names)
+
+    def _names_of(self, step: int | None, mode: ModeKeys) -> set[str]:
+        if not self._steps.has_mode(mode):
+            raise KeyError(mode)
+        if step is None:
+            if mode is ModeKeys.GLOBAL:
+                return set(self._names)
+            return {name for name, bits in self._names.items() if bits & mode_bit(mode)}
+        global_step = self._steps.global_step(mode, step)
+        if global_step is None:
+            raise KeyError(step)
+        if self._steps.mode_of(global_step) is None:
+            return set()
+        return self._reader.names_at(global_step)
+
+    def tensor(self, tname: str) -> Tensor:
+        """One tensor.
+
+        Raises:
+            TensorUnavailable: the trial has none of this name; the nearest names are offered.
+        """
+        if not self.has_tensor(tname):
+            raise TensorUnavailable(tname, tuple(difflib.get_close_matches(tname, self._names, 3)))
+        if tname not in self._tensors:
+            self._tensors[tname] = Tensor(tname, self)
+        return self._tensors[tname]
+
+    def has_tensor(self, tname: str) -> bool:
+        """Whether a tensor of this name was saved at any step."""
+        if tname not in self._names:
+            self.maybe_refresh()
+        return tname in self._names
+
+    def inputs(self, step: int, mode: ModeKeys = ModeKeys.GLOBAL) -> list[Array]:
+        """The values of the collection `inputs` at a step."""
+        return self._values_at(step, mode, collection="inputs")
+
+    def labels(self, step: int, mode: ModeKeys = ModeKeys.GLOBAL) -> list[Array]:
+        """The labels at a step."""
+        return self._values_at(step, mode, regex="labels*")
+
+    def predictions(self, step: int, mode: ModeKeys = ModeKeys.GLOBAL) -> list[Array]:
+        """The predictions at a step."""
+        return self._values_at(step, mode, regex="predictions*")
+
+    def _values_at(self, step: int, mode: ModeKeys, **choice: str) -> list[Array]:
+        names = self.tensor_names(step=step, mode=mode, **choice)  # type: ignore[arg-type]
+        return [self.tensor(name).value(step, mode) for name in sorted(names, key=_trailing_number)]
+
+    # ---- workers and collections
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers write to the run."""
+        return max((each.get_num_workers() for each in self._managers.values()), default=1)
+
+    def workers(self) -> list[str]:
+        """The sorted names of the workers."""
+        self.maybe_refresh()
+        return sorted(self._managers)
+
+    def collections(self) -> dict[str, Collection]:
+        """The collections by name, with the tensor names of all workers."""
+        self.maybe_refresh()
+        first, *others = [self._managers[worker] for worker in sorted(self._managers)]
+        merged = first.get_collections()
+        for manager in others:
+            for name, collection in manager.get_collections().items():
+                if name not in merged:
+                    merged[name] = collection
+                merged[name].tensor_names = merged[name].tensor_names | collection.tensor_names
+        return merged
+
+    def collection(self, coll_name: str) -> Collection:
+        """A collection; an empty one when the run has none of this name."""
+        self.collections()
+        return self._managers[min(self._managers)].get(coll_name)
+
+    def _collection_of(self, collection: str | Collection) -> Collection:
+        if isinstance(collection, str):
+            if collection == CollectionKeys.ALL:
+                return Collection(collection, include_regex=[".*"])
+            return self.collection(collection)
+        if isinstance(collection, Collection):
+            return collection
+        raise TypeError(
+            f"collection must be a name or a Collection, got {collection!r} "
+            f"of type {type(collection).__name__}"
+        )
+
+    # ---- the index as a table
+
+    def to_arrow(self, columns: list[str] | None = None) -> pa.Table:
+        """The index as an Arrow table: a row per worker, step and tensor.
+
+        Args:
+            columns: which; those that hold anything when None.
+
+        Example:
+            >>> trial.to_arrow(["step", "tensor", "l2"])  # doctest: +SKIP
+        """
+        self.maybe_refresh()
+        begin, end = self.range_steps
+        if begin is None and end is None:
+            return self._reader.table(columns)
+        table = self._reader.table(None if columns is None else list({*columns, "step"}))
+        table = table.filter(in_range(table["step"].to_numpy(), begin, end))
+        return table if columns is None else table.select(columns)
+
+    def to_pandas(self, columns: list[str] | None = None) -> Any:
+        """The index as a pandas DataFrame; see `to_arrow`."""
+        try:
+            import pandas  # noqa: F401
+        except ImportError as error:
+            raise SMDebugRuntimeError(
+                "to_pandas needs pandas: pip install 'tornasole[sql]'"
+            ) from error
+        return self.to_arrow(columns).to_pandas()
+
+    def sql(self, query: str) -> Any:
+        """Runs a query over the index, the table `run`, and returns a pandas DataFrame.
+
+        Example:
+            >>> trial.sql("select step, l2 from run where tensor = 'fc.weight'")  # doctest: +SKIP
+        """
+        from smdebug.trials.sql import run_query
+
+        self.maybe_refresh()
+        return run_query(query, self._reader, self.range_steps)
+
+    # ---- for Tensor
+
+    def rows(self, tensor: str, columns: list[str], steps: set[int] | None = None) -> pa.Table:
+        """The rows of one tensor within the range of the trial."""
+        begin, end = self.range_steps
+        if begin is None and end is None:
+            return self._reader.rows(tensor, columns, steps)
+        needed = list(dict.fromkeys([*columns, "step"]))
+        table = self._reader.rows(tensor, needed, steps)
+        return table.filter(in_range(table["step"].to_numpy(), begin, end)).select(columns)
+
+    def read_values(self, places: list[Place]) -> list[Array]:
+        """Reads records, waiting for an event file that is late."""
+        if self._cached is None:
+            return self._read_patiently(places)
+        missing = [place for place in places if place not in self._cached]
+        self._cached.update(zip(missing, self._read_patiently(missing), strict=True))
+        return [self._cached[place] for place in places]
+
+    def _read_patiently(self, places: list[Place]) -> list[Array]:
+        tries = environment.missing_event_file_retry_limit()
+        while True:
+            try:
+                return self._reader.read_values(places)
+            except KeyError as error:
+                # Event files are published before the index, but not every store shows them so.
+                self.refresh_data()
+                if self.loaded_all_steps or tries <= 0:
+                    missing = str(error.args[0])
+                    place = next((p for p in places if p.event_file == missing), places[0])
+                    raise TensorUnavailableForStep(place.tensor, place.step) from error
+                tries -= 1
+                logger.warning("%s is indexed but not there yet", error.args[0])
+                pause(_MISSING_FILE_PAUSE)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Trial):
+            return NotImplemented
+        return (self.name, self.path) == (other.name, other.path)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.path))
+
+    def __repr__(self) -> str:
+        size = f"{len(self._names)} tensors, {len(self._steps.steps(incomplete=True))} steps"
+        state = "finished" if self.loaded_all_steps else "live"
+        return f"<Trial {self.name!r} {self.path}: {size}, {state}>"
+
+
+def _trailing_number(name: str) -> tuple[int, str]:
+    match = re.search(r"_(\d+)$", name)
+    return (int(match[1]) if match else -1), name
