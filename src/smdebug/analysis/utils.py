@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from smdebug.trials.trial import Trial
 
+__all__ = ["no_refresh", "parse_bool", "parse_list_from_str", "refresh"]
+
 _TRUE, _FALSE = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", "off", "0")
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from smdebug.mode_keys import ModeKeys
-
-if TYPE_CHECKING:
-    from smdebug.storage.arrow import pa
+from smdebug.storage.arrow import pa
 
 Ints = npt.NDArray[np.int64]
 
@@ -74,6 +72,15 @@ class Segment(Protocol):
 def mode_bit(mode: ModeKeys | int) -> int:
     """The bit that stands for a mode in `Segment.names`."""
     return 1 << (mode.value if isinstance(mode, ModeKeys) else mode)
+
+
+def dictionary_array(column: Any) -> Any:
+    """A column of text as one array with one dictionary."""
+    column = column.unify_dictionaries()
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def mode_numbers(column: Any) -> Ints:

@@ -176,6 +176,7 @@ class ClassicStep:
     names: tuple[str, ...]
     places: list[tuple[int, int, int | None]]
     shapes: dict[str, tuple[tuple[int, ...], str | None]]
+    originals: dict[str, str]
 
 
 def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
@@ -203,14 +204,20 @@ def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
             item["tensorname"]: (tuple(int(size) for size in item["shape"]), item.get("dtype"))
             for item in content.get("shape_payload") or []
         }
+        originals = {
+            item["tensorname"]: str(item["originalname"])
+            for item in content.get("shape_payload") or []
+            if item.get("originalname") not in (None, item["tensorname"])
+        }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise IndexReaderException(f"{key}: not an index file of a run: {error!r}") from error
     if mode_step < 0:
         raise SMDebugValueError(f"{key}: mode_step must not be negative, got {mode_step}")
     if tensors and (not isinstance(event_file, str) or min(p[0] for p in tensors.values()) < 0):
         raise IndexReaderException(f"{key}: tensors are listed without a file to read them from")
+    places = list(tensors.values())
     return ClassicStep(
-        name.step, mode, mode_step, event_file, tuple(tensors), list(tensors.values()), shapes
+        name.step, mode, mode_step, event_file, tuple(tensors), places, shapes, originals
     )
 
 
@@ -244,6 +251,7 @@ class Place(NamedTuple):
     step: int
     # Written as v1: its footer may be the constant.
     classic: bool = False
+    digest: int | None = None
 
 
 ReadScalars = Callable[[list[Place]], list[float]]
@@ -274,6 +282,8 @@ class ClassicSegment:
     def __init__(self, worker: str, steps: list[ClassicStep], read_scalars: ReadScalars) -> None:
         self.worker = worker
         self.names: dict[str, int] = {}
+        # Names in the framework's graph, of tensors that are called otherwise here.
+        self.originals: dict[str, str] = {}
         self._read_scalars = read_scalars
         self._steps: list[tuple[ClassicStep, _Records]] = []
         shared: dict[tuple[str, ...], _Records] = {}
@@ -281,6 +291,7 @@ class ClassicSegment:
             record = shared.setdefault(step.names, _Records(step.names))
             # The shared names replace the step's own copy of the same strings.
             self._steps.append((replace(step, names=record.names), record))
+            self.originals.update(step.originals)
             for name in (*step.shapes, *record.places):
                 self.names[name] = self.names.get(name, 0) | mode_bit(step.mode)
         rows = [[step.step, step.mode, step.mode_step, _SEQ] for step, _ in self._steps]

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from smdebug.exceptions import IndexReaderException
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.storage.arrow import pa, pc, pq
+from smdebug.storage.catalog import dictionary_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,6 +57,8 @@ SCHEMA = pa.schema(
         pa.field("length", pa.int64()),
         # The CRC32C of the event's payload: ties a row to its own bytes, not just to sound ones.
         pa.field("checksum", pa.int64()),
+        # The XXH3 of large payloads, which takes half the time of a CRC32C to verify.
+        pa.field("digest", pa.uint64()),
         pa.field("value", pa.float64()),
         # The place within the step, in the order of saving.
         pa.field("position", pa.int32(), nullable=False),
@@ -85,40 +88,38 @@ class IndexRow:
     offset: int | None = None
     length: int | None = None
     checksum: int | None = None
+    digest: int | None = None
     value: float | None = None
     reductions: dict[str, float] = field(default_factory=dict)
 
 
 _ROW_COLUMNS = (
     "step", "mode_step", "tensor", "time", "position", "dtype", "shape", "event_file", "offset",
-    "length", "checksum", "value",
+    "length", "checksum", "digest", "value",
 )  # fmt: skip
 
 
 def rows_to_table(rows: Sequence[IndexRow], worker: str, seq: int) -> pa.Table:
-    """Turns rows of one worker and one segment into a table of the index's schema."""
+    """Turns rows of one worker and one segment into a table, without reductions nobody saved."""
     columns = {name: [getattr(row, name) for row in rows] for name in _ROW_COLUMNS}
     columns["mode"] = [row.mode.name for row in rows]
     used = {name for row in rows for name in row.reductions}
     for name in used:
         columns[name] = [row.reductions.get(name) for row in rows]
-    count = len(rows)
-    arrays = []
+    arrays: dict[str, Any] = {}
     for name in SCHEMA.names:
         kind = SCHEMA.field(name).type
         if name == "worker":
-            codes = pa.array(np.zeros(count, np.int32))
-            arrays.append(pa.DictionaryArray.from_arrays(codes, pa.array([worker])))
+            codes = pa.array(np.zeros(len(rows), np.int32))
+            arrays[name] = pa.DictionaryArray.from_arrays(codes, pa.array([worker]))
         elif name == "seq":
-            arrays.append(pa.array(np.full(count, seq, np.int32)))
-        elif name not in columns:
-            arrays.append(pa.nulls(count, kind))
-        elif kind == _TEXT:
-            arrays.append(pa.array(columns[name], pa.string()).dictionary_encode())
-        else:
+            arrays[name] = pa.array(np.full(len(rows), seq, np.int32))
+        elif name in columns and kind == _TEXT:
+            arrays[name] = pa.array(columns[name], pa.string()).dictionary_encode()
+        elif name in columns:
             # from_pandas stays off: a NaN is a value, not a missing one.
-            arrays.append(pa.array(columns[name], kind, from_pandas=False))
-    return pa.table(arrays, schema=SCHEMA)
+            arrays[name] = pa.array(columns[name], kind, from_pandas=False)
+    return table_of(arrays)
 
 
 def table_of(columns: Mapping[str, Any]) -> pa.Table:
@@ -147,16 +148,30 @@ def newest_rows(table: pa.Table) -> pa.Table:
 
 def _ranks(column: pa.ChunkedArray) -> Ints:
     """Numbers that sort as the strings of a dictionary column do."""
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = array.chunk(0) if array.num_chunks else pa.array([], _TEXT)
+    array = dictionary_array(column)
     ranks: Ints = pc.rank(array.dictionary).to_numpy(zero_copy_only=False)
     codes: Ints = array.indices.to_numpy(zero_copy_only=False)
     return ranks[codes]
 
 
+def _with_all_columns(table: pa.Table) -> pa.Table:
+    nulls: dict[Any, Any] = {}
+    columns = {}
+    for name in SCHEMA.names:
+        kind = SCHEMA.field(name).type
+        if name in table.column_names:
+            columns[name] = table[name]
+        else:
+            # One array of nulls serves all columns of a type: there are many, and they are long.
+            if kind not in nulls:
+                nulls[kind] = pa.nulls(table.num_rows, kind)
+            columns[name] = nulls[kind]
+    return table_of(columns)
+
+
 def encode_index(table: pa.Table) -> memoryview:
-    """Writes a sorted table as a sealed Parquet file."""
+    """Writes a sorted table as a sealed Parquet file; columns it lacks become nulls."""
+    table = _with_all_columns(table)
     groups = -(-table.num_rows // ROWS_PER_GROUP) or 1
     chunks = len(_LEAVES) * groups
     placeholder = b"crc32c:%08d:" % chunks + b"0" * _DIGITS * (chunks + 1)

@@ -34,6 +34,9 @@ _TAIL_BYTES = 1 << 16
 _SMALL = 8192
 
 
+_REQUIRED = {field.name for field in SCHEMA if not field.nullable}
+
+
 class ColumnCache:
     """Decoded columns, the least recently used given up beyond a number of bytes."""
 
@@ -96,9 +99,10 @@ class IndexFile:
         self._file = pq.ParquetFile(
             pa.BufferReader(self._bytes.buffer()), metadata=metadata, read_dictionary=TEXT_COLUMNS
         )
-        if not set(SCHEMA.names) <= set(self._file.schema_arrow.names):
-            missing = sorted(set(SCHEMA.names) - set(self._file.schema_arrow.names))
-            raise IndexReaderException(f"columns are missing: {', '.join(missing)}")
+        # Columns that came later are null in older files; without these there is no index.
+        missing = _REQUIRED - set(self._file.schema_arrow.names)
+        if missing:
+            raise IndexReaderException(f"columns are missing: {', '.join(sorted(missing))}")
         self._leaf = {
             metadata.schema.column(leaf).path.split(".")[0]: leaf
             for leaf in range(metadata.num_columns)
@@ -191,7 +195,7 @@ class IndexFile:
     def check_all(self) -> None:
         """Verifies every byte of the file."""
         for group in range(self.metadata.num_row_groups):
-            self._verify(group, SCHEMA.names)
+            self._verify(group, self._leaf)
 
     def _stretches_of(self, group: int) -> dict[str, tuple[int, int]]:
         if group not in self._stretches:
@@ -252,6 +256,11 @@ class IndexFile:
             self._checked.add(leaf)
 
     def _present(self, group: int, name: str) -> bool:
+        if name not in self._leaf:
+            return False
+        if name == "shape":
+            # Its statistics count the shape () as a null.
+            return True
         statistics = self._statistics(group, name)
         rows = self.metadata.row_group(group).num_rows
         return statistics is None or statistics.null_count != rows

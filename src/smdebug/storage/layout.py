@@ -102,7 +102,11 @@ def _worker_text(worker: str, classic: bool = False) -> str:
         raise SMDebugValueError("worker must be a name, got an empty string")
     if classic and _DEVICE.match(worker):
         return worker.replace("/", "_").replace(":", "-")
-    return quote(worker, safe="")
+    text = quote(worker, safe="")
+    if classic:
+        # The original takes a leading underscore, and two in a row, for a device's slashes.
+        text = re.sub("^_|(?<=_)_", "%5F", text)
+    return text
 
 
 def _worker_from(text: str) -> str:

@@ -150,14 +150,13 @@ def _mapped(descriptor: int, first: int, end: int) -> memoryview:
     return memoryview(mapping)[first - aligned :]
 
 
-def populate(view: memoryview) -> None:
-    """Maps the pages of a large view in one call; does nothing where that is not possible."""
-    mapping = view.obj
+def populate(data: memoryview, first: int, length: int) -> None:
+    """Maps the pages of a piece of a whole mapped file in one call, where the system can."""
+    mapping = data.obj
     if isinstance(mapping, mmap.mmap):
-        try:
-            mapping.madvise(_MADV_POPULATE_READ)
-        except (OSError, ValueError, AttributeError):
-            return
+        aligned = first - first % mmap.PAGESIZE
+        with contextlib.suppress(OSError, ValueError):
+            mapping.madvise(_MADV_POPULATE_READ, aligned, length + first - aligned)
 
 
 def _write_all(descriptor: int, chunks: Iterable[Buffer]) -> None:

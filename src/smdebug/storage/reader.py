@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +28,7 @@ from smdebug.storage.layout import (
     parse_collections_worker,
     parse_index_key,
 )
+from smdebug.storage.local import populate
 from smdebug.storage.records import open_record
 from smdebug.storage.store import Store, check_key
 
@@ -42,6 +44,7 @@ _GAP = 1 << 20
 _MOST_FILES_OPEN = 64
 # From here on verifying a record again costs more than remembering that it was.
 _LARGE = 1 << 20
+_VERIFIERS = min(os.cpu_count() or 1, 8)
 # Compaction may take files away while they are being opened; it never does so for ever.
 _TRIES = 5
 
@@ -193,6 +196,11 @@ class RunReader:
         """The tensors saved at a global step."""
         return self._again(lambda: set().union(*(s.names_at(step) for s in self.segments)))
 
+    def original_name(self, tensor: str) -> str:
+        """The name a tensor had in the framework's graph."""
+        found = (each.originals[tensor] for each in self._classic if tensor in each.originals)
+        return next(found, tensor)
+
     def rows(self, tensor: str, columns: Sequence[str], steps: set[int] | None = None) -> pa.Table:
         """The rows of one tensor, by worker and step, the newest of each.
 
@@ -264,7 +272,13 @@ class RunReader:
         """
         if self.store.remote:
             return self._read_remote(places)
-        return [self._event_file(place.event_file).value(place) for place in places]
+        files = [self._event_file(place.event_file) for place in places]
+        large = sum(place.length >= _LARGE for place in places)
+        if large < 2:
+            return [file.value(place) for file, place in zip(files, places, strict=True)]
+        # Verifying releases the GIL: large records are verified side by side.
+        with ThreadPoolExecutor(min(large, _VERIFIERS), "smdebug-verify") as pool:
+            return list(pool.map(_EventFile.value, files, places))
 
     def _read_remote(self, places: Sequence[Place]) -> list[Array]:
         spans = _spans(places)
@@ -308,9 +322,11 @@ class _EventFile:
     def value(self, place: Place) -> Array:
         if place.offset in self._verified:
             return self._verified[place.offset]
+        if place.length < _LARGE:
+            return _value(self._data[place.offset : place.offset + place.length], place)
+        populate(self._data, place.offset, place.length)
         value = _value(self._data[place.offset : place.offset + place.length], place)
-        if place.length >= _LARGE:
-            self._verified[place.offset] = value
+        self._verified[place.offset] = value
         return value
 
 
@@ -350,7 +366,13 @@ def _value(record: memoryview, place: Place) -> Array:
     }
     if len(record) != place.length:
         raise DataCorrupted("file ends before the record does", **where)
-    payload = open_record(record, expected=place.checksum, classic=place.classic, **where)
+    payload = open_record(
+        record,
+        expected=place.checksum,
+        expected_digest=place.digest,
+        classic=place.classic,
+        **where,
+    )
     event = decode_event(payload, key=place.event_file, offset=place.offset)
     value = event.values[0] if len(event.values) == 1 else None
     if value is None or value.tensor is None:
@@ -367,12 +389,14 @@ def places_of(table: pa.Table, tensor: str) -> list[Place | None]:
     """Where the raw values of rows lie; None for rows that have no record."""
     columns = [table[name].to_pylist() for name in _PLACE_COLUMNS]
     return [
-        None if offset is None else Place(file, offset, length, checksum, tensor, step, seq < 0)
-        for file, offset, length, checksum, step, seq in zip(*columns, strict=True)
+        None
+        if offset is None
+        else Place(file, offset, length, checksum, tensor, step, seq < 0, digest)
+        for file, offset, length, checksum, digest, step, seq in zip(*columns, strict=True)
     ]
 
 
-_PLACE_COLUMNS = ("event_file", "offset", "length", "checksum", "step", "seq")
+_PLACE_COLUMNS = ("event_file", "offset", "length", "checksum", "digest", "step", "seq")
 VALUE_COLUMNS = [*_PLACE_COLUMNS, "value", "dtype", "shape"]
 
 

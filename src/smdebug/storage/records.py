@@ -10,6 +10,7 @@ import struct
 from typing import TYPE_CHECKING
 
 import crc32c
+import xxhash
 
 from smdebug.exceptions import DataCorrupted
 
@@ -38,6 +39,14 @@ def checksum(chunks: Sequence[Buffer]) -> int:
     for chunk in chunks:
         crc = crc32c.crc32c(chunk, crc)
     return crc
+
+
+def digest(chunks: Sequence[Buffer]) -> int:
+    """The XXH3-64 of the chunks as one: for large payloads, at twice the speed of a CRC32C."""
+    hasher = xxhash.xxh3_64()
+    for chunk in chunks:
+        hasher.update(chunk)
+    return hasher.intdigest()
 
 
 def header(length: int) -> bytes:
@@ -69,6 +78,7 @@ def open_record(
     offset: int,
     tensor: str | None = None,
     expected: int | None = None,
+    expected_digest: int | None = None,
     classic: bool = False,
 ) -> memoryview:
     """Checks one record and returns its payload.
@@ -79,6 +89,7 @@ def open_record(
         offset: where the record starts in the file.
         tensor: the tensor it should hold.
         expected: the CRC32C its payload must have, when the index knows it.
+        expected_digest: the XXH3 its payload must have; given, the CRC32C is not computed.
         classic: accept the constant footer of format v1.
 
     Raises:
@@ -98,15 +109,23 @@ def open_record(
         )  # fmt: skip
     payload = record[HEADER_SIZE:-4]
     (stored,) = _FOOTER.unpack_from(record, len(record) - 4)
-    constant = classic and stored == CLASSIC_FOOTER
-    if expected is not None or not constant:
-        crc = crc32c.crc32c(payload)
-        sound = (expected is None or crc == expected) and (constant or stored == mask(crc))
-        if not sound:
-            raise DataCorrupted(
-                "record payload fails its checksum", key=key, offset=offset, tensor=tensor
-            )
+    if not _sound(payload, stored, expected, expected_digest, classic):
+        raise DataCorrupted(
+            "record payload fails its checksum", key=key, offset=offset, tensor=tensor
+        )
     return payload
+
+
+def _sound(
+    payload: memoryview, stored: int, crc: int | None, expected_digest: int | None, classic: bool
+) -> bool:
+    if crc is not None and expected_digest is not None:
+        return stored == mask(crc) and digest([payload]) == expected_digest
+    constant = classic and stored == CLASSIC_FOOTER
+    if constant and crc is None:
+        return True
+    actual = crc32c.crc32c(payload)
+    return (crc is None or actual == crc) and (constant or stored == mask(actual))
 
 
 def iterate_records(

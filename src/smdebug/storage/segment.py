@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from smdebug.storage import records
 from smdebug.storage.arrow import pa
 from smdebug.storage.dtypes import dtype_name, is_string, plain_array
 from smdebug.storage.events import encode_tensor
-from smdebug.storage.index import IndexRow, encode_index, newest_rows, rows_to_table
+from smdebug.storage.index import SCHEMA, IndexRow, encode_index, newest_rows, rows_to_table
 from smdebug.storage.index_file import ColumnCache, IndexFile
 from smdebug.storage.layout import (
     EVENTS_PREFIX,
@@ -80,7 +81,7 @@ class SegmentBuilder:
             self._store.write(key, _chunks(entries))
             for record in entries:
                 record.row.event_file = key
-                record.row.checksum = record.checksum.result()
+                record.row.checksum, record.row.digest = record.sums.result()
         table = newest_rows(rows_to_table(rows, self._worker, seq))
         data = encode_index(table)
         self._store.write(index_key(first, seq, self._worker), [data])
@@ -118,12 +119,12 @@ class SegmentBuilder:
         )  # fmt: skip
         size = sum(len(chunk) for chunk in payload)
         row.offset, row.length = self._event_bytes, size + records.OVERHEAD
-        checksum: Future[int] | _Done
+        sums: Future[tuple[int, int | None]] | _Done
         if size >= _LARGE:
-            checksum = self._checksums.submit(records.checksum, payload)
+            sums = self._checksums.submit(_both_sums, payload)
         else:
-            checksum = _Done(records.checksum(payload))
-        self._records.append(_Record(row, payload, size, checksum))
+            sums = _Done(records.checksum(payload))
+        self._records.append(_Record(row, payload, size, sums))
         self._event_bytes += row.length
 
     def _next_seq(self) -> int:
@@ -134,31 +135,33 @@ class SegmentBuilder:
 
 
 class _Done:
-    """A checksum that is known already."""
+    """The sums of a small payload, known at once."""
 
-    def __init__(self, value: int) -> None:
-        self._value = value
+    def __init__(self, checksum: int) -> None:
+        self._checksum = checksum
 
-    def result(self) -> int:
-        return self._value
+    def result(self) -> tuple[int, int | None]:
+        return self._checksum, None
 
 
+@dataclass
 class _Record:
-    def __init__(
-        self, row: IndexRow, payload: list[Buffer], size: int, checksum: Future[int] | _Done
-    ) -> None:
-        self.row = row
-        self.payload = payload
-        self.size = size
-        self.checksum = checksum
+    row: IndexRow
+    payload: list[Buffer]
+    size: int
+    sums: Future[tuple[int, int | None]] | _Done
+
+
+def _both_sums(payload: list[Buffer]) -> tuple[int, int | None]:
+    return records.checksum(payload), records.digest(payload)
 
 
 def _chunks(entries: Iterable[_Record]) -> Iterator[Buffer]:
     for record in entries:
         yield records.header(record.size)
         yield from record.payload
-        # Asked for only now: a large checksum was computed while the payload went out.
-        yield records.footer(records.mask(record.checksum.result()))
+        # Asked for only now: the sums of a large one were computed while it went out.
+        yield records.footer(records.mask(record.sums.result()[0]))
 
 
 def scalar_value(array: Array) -> float | None:
@@ -206,7 +209,9 @@ def compact(store: Store, worker: str, next_seq: Any) -> None:
 def _join(store: Store, worker: str, group: list[IndexFile], next_seq: Any) -> None:
     if len(group) < 2:
         return
-    table = newest_rows(pa.concat_tables([piece.table() for piece in group]))
+    present = set().union(*(piece.present_columns() for piece in group))
+    columns = [name for name in SCHEMA.names if name in present]
+    table = newest_rows(pa.concat_tables([piece.table(columns) for piece in group]))
     first = int(min(piece.step_range()[0] for piece in group))
     store.write(index_key(first, next_seq(), worker), [encode_index(table)])
     for piece in group:

@@ -25,6 +25,7 @@ from smdebug.reductions import (
 )
 from smdebug.storage.dtypes import dtype_of
 from smdebug.storage.reader import VALUE_COLUMNS, as_dtype, places_of
+from smdebug.trials.rows import RowIndex
 from smdebug.trials.steps import StepState
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ class Tensor:
 
     Attributes:
         name: the tensor's name.
-        original_name: the name it had in the framework's graph.
         trial: the trial it belongs to.
 
     Example:
@@ -57,10 +57,14 @@ class Tensor:
 
     def __init__(self, name: str, trial: Trial) -> None:
         self.name = name
-        self.original_name = name
         self.trial = trial
-        self._index: _RowIndex | None = None
+        self._index: RowIndex | None = None
         self._columns: dict[str, Any] = {}
+
+    @property
+    def original_name(self) -> str:
+        """The name it had in the framework's graph."""
+        return self.trial.original_name(self.name)
 
     # ---- steps and workers
 
@@ -252,12 +256,12 @@ class Tensor:
 
     # ---- rows
 
-    def _rows(self) -> _RowIndex:
+    def _rows(self) -> RowIndex:
         """The rows of the tensor, read again when the trial has found something new."""
         version = self.trial.version
         if self._index is None or self._index.version != version:
             table = self.trial.rows(self.name, _KEY_COLUMNS)
-            self._index = _RowIndex(table, version)
+            self._index = RowIndex(table, version)
             self._columns = {}
         return self._index
 
@@ -271,7 +275,7 @@ class Tensor:
         rows = self._rows()
         step = {int(rows.step[row])}
         table = self.trial.rows(self.name, [*_KEY_COLUMNS, *REDUCTION_NAMES], steps=step)
-        place = _RowIndex(table, 0).row(
+        place = RowIndex(table, 0).row(
             int(rows.step[row]), ModeKeys.GLOBAL, rows.workers[rows.worker[row]]
         )
         found = {} if place is None else table.slice(place, 1).to_pylist()[0]
@@ -328,58 +332,6 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"<Tensor {self.name!r} of trial {self.trial.name!r}>"
-
-
-class _RowIndex:
-    """Where the row of a step, mode and worker stands among the rows of one tensor."""
-
-    def __init__(self, table: pa.Table, version: int) -> None:
-        self.version = version
-        self.step = table["step"].to_numpy()
-        self._mode_step = table["mode_step"].to_numpy()
-        modes = table["mode"].to_pylist()
-        names = table["worker"].to_pylist()
-        self.workers = sorted(set(names))
-        number = {name: place for place, name in enumerate(self.workers)}
-        self.worker = np.array([number[name] for name in names], np.int64)
-        self._mode = np.array([ModeKeys[name].value for name in modes], np.int64)
-        self._maps: dict[ModeKeys, list[dict[int, int]]] = {}
-
-    def _map(self, mode: ModeKeys) -> list[dict[int, int]]:
-        """For every worker, step to row."""
-        if mode not in self._maps:
-            numbers = self.step if mode is ModeKeys.GLOBAL else self._mode_step
-            hit = (
-                np.ones(len(numbers), bool) if mode is ModeKeys.GLOBAL else self._mode == mode.value
-            )
-            maps = []
-            for worker in range(len(self.workers)):
-                rows = np.flatnonzero(hit & (self.worker == worker))
-                maps.append(dict(zip(numbers[rows].tolist(), rows.tolist(), strict=True)))
-            self._maps[mode] = maps
-        return self._maps[mode]
-
-    def row(self, step: int, mode: ModeKeys, worker: str | None) -> int | None:
-        for name, rows in zip(self.workers, self._map(mode), strict=True):
-            if (worker is None or name == worker) and step in rows:
-                return rows[step]
-        return None
-
-    def by_step(self, mode: ModeKeys, worker: str | None) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for name, rows in zip(self.workers, self._map(mode), strict=True):
-            if worker is None or name == worker:
-                # The first worker that has a step speaks for it.
-                found = {**rows, **found}
-        return dict(sorted(found.items()))
-
-    def steps(self, mode: ModeKeys, reach: int | None) -> list[int]:
-        found = self.by_step(mode, None)
-        return [step for step, row in found.items() if reach is None or self.step[row] <= reach]
-
-    def workers_at(self, step: int, mode: ModeKeys) -> list[str]:
-        maps = zip(self.workers, self._map(mode), strict=True)
-        return [name for name, rows in maps if step in rows]
 
 
 def _from_index(value: float | None, dtype: str | None, shape: list[int] | None) -> Array | None:

@@ -394,6 +394,10 @@ class Trial:
 
     # ---- for Tensor
 
+    def original_name(self, tensor: str) -> str:
+        """The name a tensor had in the framework's graph."""
+        return self._reader.original_name(tensor)
+
     def rows(self, tensor: str, columns: list[str], steps: set[int] | None = None) -> pa.Table:
         """The rows of one tensor within the range of the trial."""
         begin, end = self.range_steps

@@ -1,0 +1,28 @@
+# Everything runs in virtualenvs inside the checkout (.tools, .nox); nothing else is needed than
+# Python 3.11, git and make.
+PYTHON ?= python3
+NOX := .tools/bin/nox
+
+.PHONY: help demo test lint bench clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(NOX)  ## write a small run and look into it
+	@$(NOX) --session demo
+
+test: $(NOX)  ## run every check: lint, all test suites, each in its own environment
+	@$(NOX)
+
+lint: $(NOX)  ## ruff and mypy only
+	@$(NOX) --session lint
+
+bench: $(NOX)  ## measure the figures of the performance table (installs its peers)
+	@$(NOX) --session bench
+
+clean:  ## remove the environments and caches
+	rm -rf .tools .nox .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(NOX):
+	$(PYTHON) -m venv .tools
+	.tools/bin/python -m pip install --quiet --upgrade nox

@@ -1,0 +1,71 @@
+"""A run of 100 million index rows opens: columns and row groups are read on demand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.content import names
+from benchmarks.figure import Figure, fresh, own_python, run_json
+from benchmarks.writing import COLLECTIONS
+from smdebug.storage.arrow import pa
+from smdebug.storage.index import SCHEMA, encode_index
+from smdebug.storage.layout import END_KEY, collections_key, index_key
+from smdebug.storage.store import open_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILES, STEPS, TENSORS = 100, 1000, 1000
+
+
+def index_table(first: int) -> pa.Table:
+    """A file's rows: STEPS steps from `first` of TENSORS tensors with one reduction."""
+    tensor_names = sorted(names(TENSORS))
+    rows = STEPS * TENSORS
+    steps = np.tile(np.arange(first, first + STEPS), TENSORS)
+    columns = {
+        "step": pa.array(steps),
+        "mode": constant("TRAIN", rows),
+        "mode_step": pa.array(steps),
+        "worker": constant("worker_0", rows),
+        "tensor": pa.DictionaryArray.from_arrays(
+            pa.array(np.repeat(np.arange(TENSORS, dtype=np.int32), STEPS)), pa.array(tensor_names)
+        ),
+        "dtype": constant("float32", rows),
+        "position": pa.array(np.repeat(np.arange(TENSORS, dtype=np.int32), STEPS)),
+        "seq": pa.array(np.full(rows, first // STEPS, np.int32)),
+        "l2": pa.array(np.float32(1.0) / (1 + steps)),
+    }
+    arrays = [
+        columns[name].cast(SCHEMA.field(name).type)
+        if name in columns
+        else pa.nulls(rows, SCHEMA.field(name).type)
+        for name in SCHEMA.names
+    ]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def constant(text: str, rows: int) -> pa.Array:
+    codes = pa.array(np.zeros(rows, np.int32))
+    return pa.DictionaryArray.from_arrays(codes, pa.array([text]))
+
+
+def measure(folder: Path, peer: str) -> list[Figure]:
+    run = fresh(folder / "hundred_million")
+    store = open_store(str(run))
+    store.write(collections_key("worker_0"), [COLLECTIONS.encode()])
+    for number in range(FILES):
+        key = index_key(number * STEPS, number, "worker_0")
+        store.write(key, [encode_index(index_table(number * STEPS))])
+    store.write(END_KEY, [])
+    found = run_json(own_python(), "benchmarks/open_run.py", run, names(TENSORS)[500], "l2")
+    if found["steps"] != FILES * STEPS:
+        raise RuntimeError(f"expected {FILES * STEPS} steps, got {found}")
+    fresh(run)
+    what = f"{FILES * STEPS * TENSORS:,} index rows: "
+    return [
+        Figure(what + "open, names, one series", "opens", [found["seconds"]], "s"),
+        Figure(what + "peak RSS", "opens", [found["peak_mb"]], "MB"),
+    ]

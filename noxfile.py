@@ -1,0 +1,103 @@
+"""The environments tests run in; they cannot share one, because the frameworks disagree.
+
+Environments live in .nox and are reused: an installation runs again only when its arguments or
+pyproject.toml have changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.4.15"
+nox.options.reuse_venv = "yes"
+nox.options.error_on_missing_interpreters = True
+nox.options.sessions = ["lint", "core", "interop"]
+
+# smdebug 1.0.34 has our import name and needs old packages: it lives alone.
+PEER = Path(".nox") / "peer"
+PEER_PACKAGES = [
+    "smdebug==1.0.34",
+    "torch==2.13.0",
+    "numpy<2",
+    "setuptools<81",
+    "psutil",
+    "requests",
+    "pandas",
+]
+TEST_PACKAGES = ["pytest>=8", "hypothesis>=6.100", "moto[server,s3]>=5", "tensorboard>=2.16"]
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style and types."""
+    install(session, "-e", ".[cloud,sql]", "ruff", "mypy", "nox", *TEST_PACKAGES)
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("mypy")
+
+
+@nox.session
+def core(session: nox.Session) -> None:
+    """Everything that needs no framework."""
+    install(session, "-e", ".[cloud,sql,sagemaker]", *TEST_PACKAGES)
+    session.run("pytest", "--ignore=tests/interop", *session.posargs)
+
+
+@nox.session
+def interop(session: nox.Session) -> None:
+    """Runs written by one library and read by the other."""
+    install(session, "-e", ".[cloud,sql]", *TEST_PACKAGES)
+    session.run(
+        "pytest", "tests/interop", *session.posargs,
+        env={"TORNASOLE_PEER_PYTHON": peer_python(session)},
+    )  # fmt: skip
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """The example of the README."""
+    install(session, "-e", ".[sql]")
+    session.run("python", "examples/quickstart.py", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """The performance figures, beside smdebug 1.0.34 and the plain operations below us."""
+    install(session, "-e", ".[sql]", "psutil")
+    session.run("python", "-m", "benchmarks", "--peer", peer_python(session), *session.posargs)
+
+
+def install(session: nox.Session, *packages: str) -> None:
+    """Installs into the session's environment, once."""
+    once(Path(session.virtualenv.location), packages, lambda: session.install(*packages))
+
+
+def peer_python(session: nox.Session) -> str:
+    """The interpreter of the environment of smdebug 1.0.34, made on first use."""
+    python = (PEER / "bin" / "python").absolute()
+    if not python.exists():
+        session.run(sys.executable, "-m", "venv", str(PEER), external=True)
+    once(
+        PEER,
+        PEER_PACKAGES,
+        lambda: session.run(
+            str(python), "-m", "pip", "install", "--quiet", *PEER_PACKAGES, external=True
+        ),
+    )
+    return str(python)
+
+
+def once(environment: Path, packages: object, work: object) -> None:
+    """Runs `work` unless it was done in this environment for the same packages."""
+    text = repr(packages) + Path("pyproject.toml").read_text(encoding="utf-8")
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    stamp = environment / "installed.sha256"
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == digest:
+        return
+    assert callable(work)
+    work()
+    stamp.write_text(digest, encoding="utf-8")

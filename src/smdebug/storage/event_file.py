@@ -1,0 +1,157 @@
+"""Single event files: the reader and the writer that scripts for smdebug 1.0 use by themselves."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from smdebug.exceptions import SMDebugNotImplementedError, SMDebugValueError
+from smdebug.mode_keys import MODE_PLUGIN_NAME, MODE_STEP_PLUGIN_NAME, ModeKeys
+from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.classic import ClassicBuilder
+from smdebug.storage.events import decode_event
+from smdebug.storage.layout import classic_event_key
+from smdebug.storage.local import LocalStore
+from smdebug.storage.records import iterate_records
+from smdebug.storage.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from smdebug.reductions import Array
+    from smdebug.storage.events import Event
+
+
+class FileReader:
+    """Reads one event file, of either format or of TensorBoard.
+
+    Every record is checked, so `check` makes no difference.
+
+    Example:
+        >>> for name, step, value, mode, mode_step in FileReader(path).read_tensors():
+        ...     print(name, step)  # doctest: +SKIP
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def _events(self) -> Iterator[Event]:
+        data = LocalStore(self.path.parent).read(self.path.name)
+        for offset, payload in iterate_records(data, self.path.name, classic=True):
+            yield decode_event(payload, key=self.path.name, offset=offset)
+
+    def read_tensors(
+        self, check: str = "minimal"
+    ) -> Iterator[tuple[str, int, Array, ModeKeys, int]]:
+        """Yields (name, step, value, mode, mode step) of every tensor."""
+        for event in self._events():
+            for value in event.values:
+                if value.tensor is not None:
+                    number = value.metadata.get(MODE_PLUGIN_NAME, ModeKeys.GLOBAL.value)
+                    mode_step = int(value.metadata.get(MODE_STEP_PLUGIN_NAME, event.step))
+                    yield value.tag, event.step, value.tensor, ModeKeys(int(number)), mode_step
+
+    def read_events(
+        self, check: str = "minimal", regex_list: list[str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Returns timestamp, step, name and value of every tensor and scalar.
+
+        Args:
+            check: without effect.
+            regex_list: only those in whose names one of these is found.
+        """
+        patterns = [re.compile(regex) for regex in regex_list or [""]]
+        return [
+            {
+                "timestamp": event.wall_time,
+                "step": event.step,
+                "name": value.tag,
+                "value": value.simple_value if value.tensor is None else value.tensor,
+            }
+            for event in self._events()
+            for value in event.values
+            if any(pattern.search(value.tag) for pattern in patterns)
+        ]
+
+
+class FileWriter:
+    """Writes the event and index file of one step in format v1; on `close`, all at once.
+
+    Args:
+        trial_dir: the run.
+        worker: who writes.
+        step: the global step.
+        wtype: "events".
+        mode: the mode of the step.
+
+    Example:
+        >>> with FileWriter(trial_dir, "worker_0", step=3) as writer:  # doctest: +SKIP
+        ...     writer.write_tensor(array, "x", mode_step=3)
+    """
+
+    def __init__(
+        self,
+        trial_dir: str,
+        worker: str,
+        step: int = 0,
+        wtype: str = "events",
+        mode: ModeKeys = ModeKeys.GLOBAL,
+        **kwargs: Any,
+    ) -> None:
+        if wtype != "events":
+            raise SMDebugNotImplementedError(f"FileWriter writes wtype='events', got {wtype!r}")
+        unknown = sorted(set(kwargs) - {"max_queue", "flush_secs", "verbose", "write_checksum"})
+        if unknown:
+            raise SMDebugValueError(f"FileWriter has no argument {', '.join(unknown)}")
+        self._builder = ClassicBuilder(open_store(trial_dir), worker)
+        self._name = classic_event_key(step, worker)
+        self._trial_dir, self._step, self._mode = trial_dir, step, mode
+
+    def write_tensor(
+        self,
+        tdata: Any,
+        tname: str,
+        write_index: bool = True,
+        mode: ModeKeys | None = None,
+        mode_step: int | None = None,
+        timestamp: float | None = None,
+    ) -> None:
+        """Adds a tensor; a Python number becomes a tensor of one element."""
+        value = np.asarray(tdata)
+        value = value.reshape(1) if np.isscalar(tdata) else value
+        self._add(Entry(tname, value, time=timestamp), mode, mode_step)
+
+    def write_shape(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        mode: ModeKeys | None = None,
+        mode_step: int | None = None,
+        original_name: str | None = None,
+    ) -> None:
+        """Adds the shape of a tensor whose value is not written."""
+        self._add(Entry(name, shape=tuple(shape)), mode, mode_step)
+
+    def _add(self, entry: Entry, mode: ModeKeys | None, mode_step: int | None) -> None:
+        number = self._step if mode_step is None else mode_step
+        self._builder.add(StepBatch(self._step, mode or self._mode, number, [entry]))
+
+    def name(self) -> str:
+        """The path of the event file."""
+        return f"{str(self._trial_dir).rstrip('/')}/{self._name}"
+
+    def flush(self) -> None:
+        """Does nothing: a step is published whole, by `close`."""
+
+    def close(self) -> None:
+        """Publishes the step."""
+        self._builder.publish()
+
+    def __enter__(self) -> FileWriter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

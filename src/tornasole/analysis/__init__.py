@@ -1,0 +1,1 @@
+"""`smdebug.analysis` under the older name."""

@@ -1,0 +1,3 @@
+"""`smdebug.exceptions` under the older name."""
+
+from smdebug.exceptions import *  # noqa: F403 - every exception, by definition

@@ -1,0 +1,85 @@
+"""The layers of the architecture, enforced: who may import whom."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "smdebug"
+
+LEAVES = {"_version", "exceptions", "mode_keys", "reductions"}
+# What each layer may import beside the leaves and itself.
+LAYERS = {
+    "config": set(),
+    "storage": set(),
+    "trials": {"config", "storage"},
+    "analysis": {"trials"},
+    "core": {"config", "storage", "trials", "analysis"},
+    "testing": {"config", "storage", "trials"},
+    "": {"config", "trials"},
+}
+# Leaves know each other, in this order and no other.
+LEAF_IMPORTS = {
+    "exceptions": {"mode_keys"},
+    "mode_keys": {"exceptions"},
+    "reductions": {"exceptions"},
+}
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    """The parts of `smdebug` that a module imports, at the top or later."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+            if node.module == "smdebug":
+                names = [f"smdebug.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("smdebug.")}
+    return found
+
+
+def layer_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_follow_the_layers(path: Path) -> None:
+    layer = layer_of(path)
+    if not layer and path.stem in LEAVES:
+        allowed = LEAF_IMPORTS.get(path.stem, set())
+    else:
+        assert layer in LAYERS, f"{layer} is not in the table of layers"
+        allowed = LAYERS[layer] | LEAVES | {layer}
+    assert imported(path) <= allowed
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_only_one_module_reads_the_environment(path: Path) -> None:
+    if path == SOURCE / "config" / "environment.py":
+        return
+    text = path.read_text(encoding="utf-8")
+    assert "environ" not in text.replace("environment", "")
+    assert "getenv" not in text
+
+
+def test_no_module_is_called_utils() -> None:
+    # smdebug 1.0's own path is the one exception.
+    assert [p for p in modules() if p.stem == "utils"] == [SOURCE / "analysis" / "utils.py"]
+
+
+def test_long_modules_give_a_reason() -> None:
+    for path in modules():
+        text = path.read_text(encoding="utf-8")
+        if len(text.splitlines()) > 400:
+            assert "lines because" in text or "more methods than most because" in text, path
