@@ -4,9 +4,9 @@ Population standard deviation and variance, vector norms whatever the rank, nump
 adapter may compute the same on its device; `AdapterContract` compares it with this module.
 
 A reduction of a tensor of at most 32-bit floats is rounded to float32, the precision it was
-computed from; others stay float64. A value that float32 cannot hold stays float64 as well, so
-that a large but finite number is never reported as infinite. The empty tensor has sum 0, prod 1,
-norms 0 and counts 0; its other reductions are NaN.
+computed from; others stay float64. A value beyond float32's range stays float64 as well, so that
+a large but finite number is never reported as infinite, nor a tiny one as zero. The empty tensor
+has sum 0, prod 1, norms 0 and counts 0; its other reductions are NaN.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ REDUCTION_NAMES = (
 
 def _l2(x: Array) -> Any:
     # Scaled, so that squares of large or tiny numbers neither overflow nor vanish.
-    scale = np.max(np.abs(x), initial=0.0)
+    magnitudes = np.abs(x)
+    scale = np.max(magnitudes, initial=0.0)
     if scale == 0.0 or not np.isfinite(scale):
         return scale
-    return scale * np.sqrt(np.sum(np.square(x / scale)))
+    return scale * np.sqrt(np.sum(np.square(magnitudes / scale)))
 
 
 def _or_nan(reduce: Callable[[Array], Any]) -> Callable[[Array], Any]:
@@ -77,6 +78,8 @@ def canonical_reduction(name: str, abs: bool = False) -> str:
         ('l1', 'abs_max')
     """
     plain = name.removesuffix("_norm")
+    if plain != name and plain.removeprefix("abs_") not in ALLOWED_NORMS:
+        plain = name
     plain = f"abs_{plain}" if abs and not plain.startswith("abs_") else plain
     if plain.removeprefix("abs_") in COUNTS:
         plain = plain.removeprefix("abs_")
@@ -143,7 +146,8 @@ def _rounded(value: Any, dtype: np.dtype[Any]) -> np.float64:
     if not is_short_float(dtype):
         return wide
     short: np.float64 = np.float64(np.float32(wide))
-    return short if np.isfinite(short) or not np.isfinite(wide) else wide
+    lost = np.isinf(short) if np.isfinite(wide) else False
+    return wide if lost or (short == 0) != (wide == 0) else short
 
 
 def is_short_float(dtype: np.dtype[Any]) -> bool:

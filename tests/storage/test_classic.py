@@ -20,7 +20,8 @@ from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.classic import parse_classic
 from smdebug.storage.layout import IndexName, parse_index_key
 from smdebug.storage.memory import MemoryStore
-from smdebug.storage.reader import VALUE_COLUMNS, RunReader, places_of
+from smdebug.storage.raw import VALUE_COLUMNS, places_of
+from smdebug.storage.reader import RunReader
 from smdebug.storage.writer import RunWriter
 
 if TYPE_CHECKING:

@@ -272,7 +272,8 @@ def test_newest_rows_is_what_it_says(places: list[tuple[str, int, int]]) -> None
     expected: dict[tuple[str, int], tuple[int, float]] = {}
     for number, (name, step, seq) in enumerate(places):
         expected[name, step] = max(expected.get((name, step), (-1, -1.0)), (seq, float(number)))
-    found = newest_rows(pa.concat_tables([SCHEMA.empty_table(), *tables])).to_pylist()
+    everything = pa.concat_tables([SCHEMA.empty_table(), *tables], promote_options="default")
+    found = newest_rows(everything).to_pylist()
     assert [(row["tensor"], row["step"]) for row in found] == sorted(expected)
     assert {(row["tensor"], row["step"]): (row["seq"], row["value"]) for row in found} == expected
 

@@ -18,7 +18,8 @@ from smdebug.storage.index import IndexRow, encode_index, newest_rows, rows_to_t
 from smdebug.storage.layout import event_key, index_key
 from smdebug.storage.local import LocalStore
 from smdebug.storage.memory import MemoryStore
-from smdebug.storage.reader import VALUE_COLUMNS, RunReader, places_of
+from smdebug.storage.raw import VALUE_COLUMNS, places_of
+from smdebug.storage.reader import RunReader
 from smdebug.storage.writer import RunWriter
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from smdebug.reductions import Array
-    from smdebug.storage.classic import Place
+    from smdebug.storage.raw import Place
     from smdebug.storage.store import Store
 
 FORMATS = ["v1", "v2"]

@@ -16,7 +16,8 @@ from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.dtypes import dtype_name, dtype_of, plain_array
 from smdebug.storage.local import LocalStore
 from smdebug.storage.memory import MemoryStore
-from smdebug.storage.reader import VALUE_COLUMNS, RunReader, as_dtype, places_of
+from smdebug.storage.raw import VALUE_COLUMNS, as_dtype, places_of
+from smdebug.storage.reader import RunReader
 from smdebug.storage.segment import scalar_value
 from smdebug.storage.writer import RunWriter
 

@@ -19,7 +19,8 @@ from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.layout import event_key, parse_index_key
 from smdebug.storage.local import LocalStore
 from smdebug.storage.memory import MemoryStore
-from smdebug.storage.reader import VALUE_COLUMNS, RunReader, places_of
+from smdebug.storage.raw import VALUE_COLUMNS, places_of
+from smdebug.storage.reader import RunReader
 from smdebug.storage.writer import RunWriter, flush_interval
 
 if TYPE_CHECKING:

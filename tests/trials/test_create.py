@@ -7,8 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,6 +22,9 @@ from smdebug.exceptions import (
 )
 from smdebug.testing.make_run import make_run
 from smdebug.trials import LocalTrial, Trial, create_trial
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Long enough to fail a test that waits where it should not.
 _FOREVER = 60.0

@@ -136,7 +136,7 @@ result["ends"] = [int(steps[0]), int(steps[-1]), float(values[0]), float(values[
     assert found["names"] == TENSORS
     last = ROWS // TENSORS - 1
     assert found["ends"] == [0, last, 123.0, 123 + last / 1e6, last + 1]
-    assert found["grown"] < 600 * MB
+    assert found["grown"] < 400 * MB
 
 
 def test_many_series_of_a_large_run_stay_within_bounds(large: Path) -> None:
@@ -149,17 +149,18 @@ result["total"] = total
 """
     found = measured(script, large)
     assert found["total"] == sum(range(0, TENSORS, 50))
-    assert found["grown"] < 900 * MB
+    assert found["grown"] < 700 * MB
 
 
 def test_sql_reads_only_the_columns_it_needs(large: Path) -> None:
     pytest.importorskip("duckdb")
     script = """
-frame = trial.sql("select count(*) as n, max(l2) as top from run where tensor = 'layer.0007.weight'")
+query = "select count(*) as n, max(l2) as top from run where tensor = 'layer.0007.weight'"
+frame = trial.sql(query)
 result["n"], result["top"] = int(frame["n"][0]), float(frame["top"][0])
 """
     found = measured(script, large)
     last = ROWS // TENSORS - 1
     assert found["n"] == last + 1
     assert found["top"] == 7 + last / 1e6
-    assert found["grown"] < 900 * MB
+    assert found["grown"] < 400 * MB

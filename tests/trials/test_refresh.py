@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.memory import MemoryStore
 from smdebug.storage.reader import RunReader
 from smdebug.storage.writer import RunWriter
-from smdebug.testing.make_run import default_collections, make_run
+from smdebug.testing.make_run import default_batch, default_collections, make_run
 from smdebug.trials import StepState, create_trial
 from smdebug.trials.refresh import Refresher
 
@@ -121,9 +122,7 @@ def test_between_full_listings_only_the_newest_steps_are_listed(
 
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
-def test_a_late_file_of_a_slow_worker_is_read(
-    store: SlowStore, clock: Clock, format: str
-) -> None:
+def test_a_late_file_of_a_slow_worker_is_read(store: SlowStore, clock: Clock, format: str) -> None:
     reader = RunReader(store)
     refresher = Refresher(reader, clock)
     for step in (0, 3000, 6000):
@@ -265,6 +264,27 @@ def test_what_a_script_adds_to_a_collection_outlives_a_refresh(place: MemoryStor
     trial.refresh_data()
     assert trial.steps() == [0, 1]
     assert trial.tensor_names(collection="mine") == ["fc.weight"]
+
+
+def test_one_new_step_costs_the_same_however_many_there_are(
+    place: MemoryStore, format: str
+) -> None:
+    """Counted in function calls, which no busy machine changes."""
+    make_run(place, [0], format=format, end=False)
+    trial = create_trial("memory://place")
+    trial.dynamic_refresh = False
+    writer = RunWriter(place, "worker_0", format)
+    costs = {}
+    for step in range(1, 201):
+        writer.submit(default_batch("worker_0", step))
+        writer.finish_step()
+        writer.flush()
+        trial.refresh_data()
+        with cProfile.Profile() as profile:
+            trial.tensor("fc.weight").value(step)
+        costs[step] = sum(entry.callcount for entry in profile.getstats())
+    writer.close()
+    assert costs[200] < 3 * costs[20]
 
 
 def test_a_finished_trial_asks_nothing_more(

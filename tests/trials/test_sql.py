@@ -118,9 +118,9 @@ def test_sql_of_a_reduction(trial: Trial, rich: Rich) -> None:
     assert list(frame.columns) == ["step", "l2"]
     assert frame["step"].tolist() == [0, 2, 4, 9]
     assert frame["l2"].tolist() == [
-        next(
-            e for e in rich[1]["worker_1", step].entries if e.name == "gradient/fc"
-        ).reductions["l2"]
+        next(e for e in rich[1]["worker_1", step].entries if e.name == "gradient/fc").reductions[
+            "l2"
+        ]
         for step in (0, 2, 4, 9)
     ]
 
@@ -210,7 +210,7 @@ def test_a_resumed_run_gives_each_row_once(
     assert sorted(zip(table["step"].to_pylist(), table["mean"].to_pylist(), strict=True)) == list(
         enumerate(expected)
     )
-    steps, values = trial.tensor("x").series("mean")
+    _steps, values = trial.tensor("x").series("mean")
     assert values.tolist() == expected
     assert [float(trial.tensor("x").value(step)) for step in range(8)] == expected
 

@@ -165,9 +165,7 @@ def test_value_of_short_floats(trial: Trial, rich: Rich, format: str) -> None:
 def test_the_first_worker_speaks_when_none_is_named(trial: Trial, rich: Rich) -> None:
     tensor = trial.tensor("fc/weight:0")
     np.testing.assert_array_equal(tensor.value(2), raw_of(rich, "fc/weight:0", 2, "worker_0"))
-    np.testing.assert_array_equal(
-        tensor.values()[2], raw_of(rich, "fc/weight:0", 2, "worker_0")
-    )
+    np.testing.assert_array_equal(tensor.values()[2], raw_of(rich, "fc/weight:0", 2, "worker_0"))
     # Where only the second has it, it is the first.
     second = trial.tensor("second")
     np.testing.assert_array_equal(second.value(2), raw_of(rich, "second", 2, "worker_1"))
@@ -492,7 +490,7 @@ def test_series_of_a_scalar(trial: Trial) -> None:
 
 
 def test_series_of_integers_too_large_for_floats(trial: Trial) -> None:
-    steps, values = trial.tensor("count").series()
+    _steps, values = trial.tensor("count").series()
     assert values.dtype == np.int64
     assert values.tolist() == [2**53 + 1 + step for step in (0, 2, 4, 5, 6, 9)]
 
@@ -589,13 +587,25 @@ def test_a_shape_without_a_value(place: MemoryStore, format: str, shape: tuple[i
 
 @pytest.mark.parametrize(
     "dtype",
-    ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16"]
-    + ["uint32", "uint64", "bool", "complex64", "complex128"],
+    [
+        "float16",
+        "float32",
+        "float64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "bool",
+        "complex64",
+        "complex128",
+    ],
 )
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5)])
-def test_element_types(
-    place: MemoryStore, format: str, dtype: str, shape: tuple[int, ...]
-) -> None:
+def test_element_types(place: MemoryStore, format: str, dtype: str, shape: tuple[int, ...]) -> None:
     random = np.random.default_rng(5)
     array = np.asarray(random.integers(0, 255, (*shape, np.dtype(dtype).itemsize), np.uint8))
     value = np.asarray(array % 2 if dtype == "bool" else array).view(dtype).reshape(shape)

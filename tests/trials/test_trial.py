@@ -100,9 +100,7 @@ def test_an_unknown_mode_or_step_of_a_mode_is_a_key_error(
 
 
 def test_tensor_names_by_regex(trial: Trial, caplog: pytest.LogCaptureFixture) -> None:
-    assert trial.tensor_names(regex="o") == [
-        name for name in trial.tensor_names() if "o" in name
-    ]
+    assert trial.tensor_names(regex="o") == [name for name in trial.tensor_names() if "o" in name]
     assert trial.tensor_names(regex=["^loss$", "/fc"]) == ["gradient/fc", "loss"]
     assert trial.tensor_names(regex=[]) == []
     assert trial.tensor_names(regex="loss", mode=EVAL, step=1) == ["loss"]
@@ -178,17 +176,26 @@ def test_unknown_steps_in_modes(trial: Trial) -> None:
 
 @pytest.mark.parametrize(
     ("step", "mode", "state"),
-    [(0, GLOBAL, YES), (1, GLOBAL, NO), (9, GLOBAL, YES), (10, GLOBAL, NO)]
-    + [(7, TRAIN, YES), (5, TRAIN, NO), (9, TRAIN, NO), (1, EVAL, YES), (0, PREDICT, NO)],
+    [
+        (0, GLOBAL, YES),
+        (1, GLOBAL, NO),
+        (9, GLOBAL, YES),
+        (10, GLOBAL, NO),
+        (7, TRAIN, YES),
+        (5, TRAIN, NO),
+        (9, TRAIN, NO),
+        (1, EVAL, YES),
+        (0, PREDICT, NO),
+    ],
 )
 def test_has_passed_step(trial: Trial, step: int, mode: ModeKeys, state: StepState) -> None:
     assert trial.has_passed_step(step, mode) is state
 
 
 def test_numpy_numbers_are_steps(trial: Trial) -> None:
-    assert trial.has_passed_step(np.int64(9)) is YES  # type: ignore[arg-type]
-    assert trial.mode(np.int32(9)) is TRAIN  # type: ignore[arg-type]
-    assert trial.tensor("loss").value(np.int64(9)) == 908.0  # type: ignore[arg-type]
+    assert trial.has_passed_step(np.int64(9)) is YES
+    assert trial.mode(np.int32(9)) is TRAIN
+    assert trial.tensor("loss").value(np.int64(9)) == 908.0
 
 
 # ---- waiting
@@ -361,9 +368,7 @@ def test_a_step_is_shown_when_all_workers_have_it(place: MemoryStore, format: st
     assert trial.tensor("loss").workers(1) == ["a"]
 
 
-def test_values_and_series_show_the_steps_that_steps_shows(
-    place: MemoryStore, format: str
-) -> None:
+def test_values_and_series_show_the_steps_that_steps_shows(place: MemoryStore, format: str) -> None:
     make_run(place, [0], ["a", "b"], format, end=False)
     make_run(place, [1], ["b"], format, num_workers=2, end=False)
     loss = create_trial("memory://place").tensor("loss")
@@ -386,8 +391,22 @@ def test_the_window_gives_up_on_a_worker(
 
 @pytest.mark.parametrize(
     "name",
-    ["a/b", "a:b", "a__b", "a b", "host/0:gpu__1 x", "a%2Fb", "a_collections", "-", "ünï", "0_1"]
-    + ["000000000000-000000_w", "/job:worker/replica:0/task:1/device:GPU:0", "w.json", "a\\b"],
+    [
+        "a/b",
+        "a:b",
+        "a__b",
+        "a b",
+        "host/0:gpu__1 x",
+        "a%2Fb",
+        "a_collections",
+        "-",
+        "ünï",
+        "0_1",
+        "000000000000-000000_w",
+        "/job:worker/replica:0/task:1/device:GPU:0",
+        "w.json",
+        "a\\b",
+    ],
 )
 def test_worker_names(tmp_path: Path, format: str, name: str) -> None:
     path = tmp_path / "run__of__workers"
@@ -480,9 +499,7 @@ def test_equality_and_hash(rich: Rich, tmp_path: Path) -> None:
     assert one != path
 
 
-def test_repr_says_what_it_is_without_looking(
-    rich: Rich, calls: list[tuple[str, str]]
-) -> None:
+def test_repr_says_what_it_is_without_looking(rich: Rich, calls: list[tuple[str, str]]) -> None:
     trial = create_trial(rich[0])
     calls.clear()
     assert "run__1" in repr(trial)
@@ -493,9 +510,7 @@ def test_repr_says_what_it_is_without_looking(
 # ---- the end
 
 
-def test_the_end_delay_acts_only_when_set(
-    rich: Rich, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_delay_acts_only_when_set(rich: Rich, monkeypatch: pytest.MonkeyPatch) -> None:
     def opening() -> float:
         began = time.monotonic()
         create_trial(rich[0])

@@ -6,6 +6,8 @@ import time as clock
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from smdebug.exceptions import SMDebugValueError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -33,6 +35,15 @@ class Entry:
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
     time: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name.isascii():
+            try:
+                self.name.encode()
+            except UnicodeEncodeError as error:
+                raise SMDebugValueError(
+                    f"a tensor's name must be text that UTF-8 can hold, got {self.name!r}"
+                ) from error
 
     @property
     def nbytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Format v1: one event file and one JSON index file per step and worker, as smdebug 1.0 has them.
+"""The JSON index of format v1, and many v1 steps as a `Segment`.
 
 Index files written here carry checksums in keys that the original ignores; its own files have
 none, so of those only what their framing shows can be checked.
@@ -10,159 +10,23 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import crc32c
 import numpy as np
 
 from smdebug.exceptions import IndexReaderException, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
-from smdebug.reductions import (
-    REDUCTION_NAMES,
-    REDUCTIONS_PREFIX,
-    Array,
-    get_reduction_tensor_name,
-    is_short_float,
-)
-from smdebug.storage import records
+from smdebug.reductions import REDUCTION_NAMES, REDUCTIONS_PREFIX, get_reduction_tensor_name
 from smdebug.storage.arrow import pa
 from smdebug.storage.catalog import StepArrays, mode_bit
-from smdebug.storage.dtypes import dtype_name, dtype_of, for_classic, plain_array
-from smdebug.storage.events import encode_tensor
 from smdebug.storage.index import SCHEMA, table_of
-from smdebug.storage.layout import IndexName, classic_event_key, classic_index_key
+from smdebug.storage.raw import Place
 
 if TYPE_CHECKING:
-    from smdebug.storage.batch import Entry, StepBatch
-    from smdebug.storage.store import Buffer, Store
+    from smdebug.storage.layout import IndexName
 
 _SEAL = re.compile(rb', "crc32c": "([0-9a-f]{8})"}\s*$')
-
-
-# ---- writing
-
-
-class ClassicBuilder:
-    """Publishes every step as an event file and an index file of format v1."""
-
-    def __init__(self, store: Store, worker: str) -> None:
-        self._store = store
-        self._worker = worker
-        self._steps: dict[int, _StepFiles] = {}
-        self.waiting = 0
-        self.written = 0
-
-    def add(self, batch: StepBatch) -> None:
-        """Takes the tensors of a step."""
-        if batch.step not in self._steps:
-            self._steps[batch.step] = _StepFiles(batch)
-        self._steps[batch.step].add(batch)
-        self.waiting += batch.nbytes
-
-    def publish(self) -> None:
-        """Writes what was gathered, each step's event file before its index file."""
-        for step in list(self._steps):
-            files = self._steps[step]
-            event_file = None
-            if files.chunks:
-                event_file = self._free_event_key(step)
-                self._store.write(event_file, files.chunks)
-            index = files.index(event_file)
-            self._store.write(classic_index_key(step, self._worker), [index])
-            self.written += files.size + len(index)
-            del self._steps[step]
-        self.waiting = 0
-
-    def discard(self) -> None:
-        """Gives up what was gathered."""
-        self._steps.clear()
-        self.waiting = 0
-
-    def close(self) -> None:
-        """Nothing is left to do: every step is its own pair of files."""
-
-    def _free_event_key(self, step: int) -> str:
-        # A resumed run that saves a step again must not change bytes a reader may be looking at;
-        # the index file, replaced in one move, leads to the new ones.
-        taken = set(
-            self._store.list(classic_event_key(step, self._worker).removesuffix(".tfevents"))
-        )
-        attempt = 0
-        while classic_event_key(step, self._worker, attempt) in taken:
-            attempt += 1
-        return classic_event_key(step, self._worker, attempt)
-
-
-class _StepFiles:
-    """The two files of a step while they are put together."""
-
-    def __init__(self, batch: StepBatch) -> None:
-        self.mode, self.mode_step = batch.mode, batch.mode_step
-        self.step = batch.step
-        self.chunks: list[Buffer] = []
-        self.size = 0
-        self._tensors: list[dict[str, Any]] = []
-        self._shapes: list[dict[str, Any]] = []
-
-    def add(self, batch: StepBatch) -> None:
-        for entry in batch.entries:
-            time = batch.time if entry.time is None else entry.time
-            for name, value in entry.reductions.items():
-                plain, absolute = name.removeprefix("abs_"), name.startswith("abs_")
-                record = get_reduction_tensor_name(entry.name, plain, absolute, False)
-                self._add_record(record, _reduction_array(entry, value), time)
-            if entry.value is not None:
-                self._add_value(entry.name, for_classic(plain_array(entry.value)), time)
-            elif entry.shape is not None:
-                self._add_shape(entry.name, entry.shape, entry.dtype)
-
-    def _add_value(self, name: str, array: Array, time: float) -> None:
-        if array.size:
-            self._add_record(name, array, time)
-        else:
-            # The format has no record for it; its shape and type say all there is to say.
-            self._add_shape(name, array.shape, dtype_name(array.dtype))
-
-    def _add_shape(self, name: str, shape: tuple[int, ...], dtype: str | None) -> None:
-        entry = {"tensorname": name, "originalname": name, "shape": list(shape), "dtype": dtype}
-        self._shapes.append(entry)
-
-    def _add_record(self, name: str, array: Array, time: float) -> None:
-        payload = encode_tensor(
-            name, array, step=self.step, mode=self.mode, mode_step=self.mode_step,
-            wall_time=time, classic=True,
-        )  # fmt: skip
-        chunks = records.frame(payload, classic=True)
-        length = sum(len(chunk) for chunk in chunks)
-        entry = {"tensorname": name, "start_idx": self.size, "length": length}
-        self._tensors.append({**entry, "crc32c": records.checksum(payload)})
-        self.chunks += chunks
-        self.size += length
-
-    def index(self, event_file: str | None) -> bytes:
-        meta: dict[str, Any] = {"mode": self.mode.name, "mode_step": self.mode_step}
-        if event_file is not None:
-            meta["event_file_name"] = event_file
-        content: dict[str, Any] = {"meta": meta}
-        if self._tensors or not self._shapes:
-            content["tensor_payload"] = self._tensors
-        if self._shapes:
-            content["shape_payload"] = self._shapes
-        text = json.dumps(content).encode()[:-1]
-        return text + b', "crc32c": "%08x"}' % crc32c.crc32c(text)
-
-
-def _reduction_array(entry: Entry, value: float) -> Array:
-    dtype = entry.value.dtype if entry.value is not None else None
-    if dtype is None and entry.dtype not in (None, "str", "bytes"):
-        dtype = dtype_of(str(entry.dtype))
-    short = np.float32(value)
-    if dtype is not None and is_short_float(dtype) and (short == value or np.isnan(value)):
-        return np.asarray(short)
-    return np.asarray(np.float64(value))
-
-
-# ---- reading
 
 
 @dataclass(frozen=True)
@@ -186,7 +50,7 @@ def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
         IndexReaderException: it is not such a file, or its checksum is wrong.
         SMDebugValueError: its mode step is negative.
     """
-    content = _checked_json(data, key)
+    content = checked_json(data, key)
     meta = content.get("meta")
     if not isinstance(meta, dict) or not meta:
         raise IndexReaderException(f"{key}: 'meta' is missing or empty")
@@ -194,26 +58,27 @@ def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
         raise IndexReaderException(f"{key}: neither 'tensor_payload' nor 'shape_payload' is there")
     try:
         mode = ModeKeys[meta.get("mode", "GLOBAL")].value
-        mode_step = int(meta.get("mode_step", name.step))
-        event_file = meta.get("event_file_name")
+        mode_step = _integer(meta.get("mode_step", name.step))
+        event_file = _text(meta.get("event_file_name"), optional=True)
         tensors = {
-            item["tensorname"]: (int(item["start_idx"]), int(item["length"]), item.get("crc32c"))
+            _text(item["tensorname"]): (
+                _size(item["start_idx"]),
+                _size(item["length"]),
+                None if item.get("crc32c") is None else _size(item["crc32c"]),
+            )
             for item in content.get("tensor_payload") or []
         }
-        shapes = {
-            item["tensorname"]: (tuple(int(size) for size in item["shape"]), item.get("dtype"))
-            for item in content.get("shape_payload") or []
-        }
-        originals = {
-            item["tensorname"]: str(item["originalname"])
-            for item in content.get("shape_payload") or []
-            if item.get("originalname") not in (None, item["tensorname"])
-        }
+        shapes, originals = {}, {}
+        for item in content.get("shape_payload") or []:
+            tensor = _text(item["tensorname"])
+            shape = tuple(_size(size) for size in item["shape"])
+            shapes[tensor] = (shape, _text(item.get("dtype"), optional=True))
+            originals[tensor] = _text(item.get("originalname", tensor), optional=True) or tensor
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise IndexReaderException(f"{key}: not an index file of a run: {error!r}") from error
     if mode_step < 0:
         raise SMDebugValueError(f"{key}: mode_step must not be negative, got {mode_step}")
-    if tensors and (not isinstance(event_file, str) or min(p[0] for p in tensors.values()) < 0):
+    if tensors and event_file is None:
         raise IndexReaderException(f"{key}: tensors are listed without a file to read them from")
     places = list(tensors.values())
     return ClassicStep(
@@ -221,7 +86,28 @@ def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
     )
 
 
-def _checked_json(data: bytes, key: str) -> dict[str, Any]:
+def _text(value: Any, optional: bool = False) -> Any:
+    if isinstance(value, str) or (optional and value is None):
+        return value
+    raise TypeError(f"expected text, got {value!r}")
+
+
+def _integer(value: Any) -> int:
+    # The original takes whatever int() takes; what int64 cannot hold is nobody's number.
+    number = int(value) if not isinstance(value, float) or value.is_integer() else None
+    if number is None or abs(number) >= 1 << 63:
+        raise ValueError(f"expected an integer, got {value!r}")
+    return number
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, bool) or _integer(value) < 0:
+        raise ValueError(f"expected a size, got {value!r}")
+    return _integer(value)
+
+
+def checked_json(data: bytes, key: str) -> dict[str, Any]:
+    """The content of an index file, its checksum verified when it has one."""
     seal = _SEAL.search(data)
     if seal is not None and crc32c.crc32c(data[: seal.start()]) != int(seal[1], 16):
         raise IndexReaderException(f"{key}: the file fails its checksum")
@@ -238,20 +124,6 @@ def _checked_json(data: bytes, key: str) -> dict[str, Any]:
     if seal is None and (checked or b"crc32" in data):
         raise IndexReaderException(f"{key}: the file's checksum is damaged")
     return content
-
-
-class Place(NamedTuple):
-    """Where a record lies and what it must hold."""
-
-    event_file: str
-    offset: int
-    length: int
-    checksum: int | None
-    tensor: str
-    step: int
-    # Written as v1: its footer may be the constant.
-    classic: bool = False
-    digest: int | None = None
 
 
 ReadScalars = Callable[[list[Place]], list[float]]

@@ -11,7 +11,7 @@ import numpy as np
 from smdebug.exceptions import SMDebugNotImplementedError, SMDebugValueError
 from smdebug.mode_keys import MODE_PLUGIN_NAME, MODE_STEP_PLUGIN_NAME, ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.classic import ClassicBuilder
+from smdebug.storage.classic_builder import ClassicBuilder
 from smdebug.storage.events import decode_event
 from smdebug.storage.layout import classic_event_key
 from smdebug.storage.local import LocalStore

@@ -194,7 +194,7 @@ def decode_event(payload: memoryview, *, key: str = "", offset: int | None = Non
     """
     try:
         return _event(payload)
-    except (SMDebugValueError, UnicodeDecodeError, struct.error, OverflowError) as error:
+    except (ValueError, struct.error, OverflowError) as error:
         raise DataCorrupted(f"not an event: {error}", key=key, offset=offset) from error
 
 
@@ -305,6 +305,8 @@ _NUMBER_FIELDS = {5: "<f4", 6: "<f8", 7: None, 10: None, 11: None}
 def _numbers(field_number: int, wire: int, item: Any) -> list[Any]:
     layout = _NUMBER_FIELDS[field_number]
     if layout is not None:
+        if wire == _VARINT:
+            raise SMDebugValueError("numbers of an unknown kind")
         data = bytes(item)
         if len(data) % int(layout[2]):
             raise SMDebugValueError("packed numbers are cut off")

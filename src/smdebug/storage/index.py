@@ -242,10 +242,9 @@ def open_seal(footer: memoryview) -> list[int]:
     if match is None:
         raise IndexReaderException("no seal: not an index file of this library, or a damaged one")
     start, own = match.end(), match.end() + int(match[1]) * _DIGITS
-    try:
-        sums = [int(data[at : at + _DIGITS], 16) for at in range(start, own + 1, _DIGITS)]
-    except ValueError:
-        raise IndexReaderException("the seal is damaged") from None
+    if re.fullmatch(rb"(?:[0-9a-f]{8})+", data[start : own + _DIGITS]) is None:
+        raise IndexReaderException("the seal is damaged")
+    sums = [int(data[at : at + _DIGITS], 16) for at in range(start, own + 1, _DIGITS)]
     data[own : own + _DIGITS] = b"0" * _DIGITS
     if crc32c.crc32c(data) != sums[-1]:
         raise IndexReaderException("the footer fails its checksum")

@@ -131,7 +131,10 @@ class IndexFile:
 
     def step_range(self) -> tuple[int, int]:
         """The first and last step, from the statistics alone."""
-        bounds = [self._bounds(group, "step") for group in range(self.metadata.num_row_groups)]
+        groups = range(self.metadata.num_row_groups)
+        bounds = [found for group in groups if (found := self._bounds(group, "step"))]
+        if not bounds:
+            return 0, -1
         return min(low for low, _ in bounds), max(high for _, high in bounds)
 
     def _read_catalog(self) -> None:
@@ -155,8 +158,7 @@ class IndexFile:
     ) -> pa.Table | None:
         pieces = []
         for group in range(self.metadata.num_row_groups):
-            low, high = self._bounds(group, "tensor")
-            if not low <= tensor <= high:
+            if not self._may_hold(group, "tensor", tensor):
                 continue
             stretch = self._stretches_of(group).get(tensor)
             if stretch is None:
@@ -171,8 +173,7 @@ class IndexFile:
     def names_at(self, step: int) -> set[str]:
         found: set[str] = set()
         for group in range(self.metadata.num_row_groups):
-            low, high = self._bounds(group, "step")
-            if low <= step <= high:
+            if self._may_hold(group, "step", step):
                 columns = self._columns(group, ["step", "tensor"])
                 hits = columns["step"].to_numpy() == step
                 codes = np.unique(columns["tensor"].indices.to_numpy()[hits])
@@ -265,10 +266,17 @@ class IndexFile:
         rows = self.metadata.row_group(group).num_rows
         return statistics is None or statistics.null_count != rows
 
-    def _bounds(self, group: int, name: str) -> tuple[Any, Any]:
+    def _may_hold(self, group: int, name: str, value: Any) -> bool:
+        # Parquet leaves the bounds of very long strings out.
+        bounds = self._bounds(group, name)
+        if bounds is None:
+            return bool(self.metadata.row_group(group).num_rows)
+        return bool(bounds[0] <= value <= bounds[1])
+
+    def _bounds(self, group: int, name: str) -> tuple[Any, Any] | None:
         statistics = self._statistics(group, name)
         if statistics is None or not statistics.has_min_max:
-            raise IndexReaderException(f"{self.key}: column {name} has no statistics")
+            return None
         return statistics.min, statistics.max
 
     def _statistics(self, group: int, name: str) -> Any:

@@ -21,6 +21,8 @@ INDEX_PREFIX = "index/"
 
 _STEPS_PER_FOLDER = 1000
 _LARGEST_STEP = 10**12 - 1
+# File names end at 255 bytes nearly everywhere; step, sequence number and ending need the rest.
+_LONGEST_WORKER = 200
 
 _V2_INDEX = re.compile(r"^index/\d{9,}/(\d{12})-(\d{6,})_(.+)\.parquet$")
 _V1_INDEX = re.compile(r"^index/\d{9,}/(\d+)_(.+)\.json$")
@@ -106,6 +108,12 @@ def _worker_text(worker: str, classic: bool = False) -> str:
     if classic:
         # The original takes a leading underscore, and two in a row, for a device's slashes.
         text = re.sub("^_|(?<=_)_", "%5F", text)
+    elif _CLASSIC_DEVICE.match(text):
+        text = text.replace("_", "%5F", 1)
+    if len(text) > _LONGEST_WORKER:
+        raise SMDebugValueError(
+            f"worker must be a name that fits into a file name, got {len(text)} bytes: {worker!r}"
+        )
     return text
 
 

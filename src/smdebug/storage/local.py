@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import stat
+import uuid
 from typing import TYPE_CHECKING
 
 from smdebug.exceptions import SMDebugValueError
-from smdebug.storage.store import Buffer, check_key, cut_range
+from smdebug.storage.store import check_key, check_prefix, cut_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from smdebug.storage.store import Buffer
 
 # Readers of every version skip files of this ending.
 TEMPORARY_SUFFIX = ".tmp"
@@ -51,7 +55,10 @@ class LocalStore:
     def read(self, key: str, start: int = 0, length: int | None = None) -> memoryview:
         descriptor = self._open(check_key(key))
         try:
-            first, end = cut_range(os.fstat(descriptor).st_size, start, length)
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise KeyError(key)
+            first, end = cut_range(status.st_size, start, length)
             if end - first < _MAP_FROM:
                 return memoryview(os.pread(descriptor, end - first, first))
             return _mapped(descriptor, first, end)
@@ -60,8 +67,9 @@ class LocalStore:
 
     def write(self, key: str, chunks: Iterable[Buffer]) -> None:
         final = os.path.join(self.root, check_key(key))
-        # The process number keeps two processes that write one key from sharing a temporary file.
-        temporary = f"{final}.{os.getpid()}{TEMPORARY_SUFFIX}"
+        self._require_inside(key.rpartition("/")[0])
+        # A name of its own for every write: two that write one key must not share a file.
+        temporary = f"{final}.{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}"
         descriptor = self._create(temporary)
         try:
             try:
@@ -74,10 +82,17 @@ class LocalStore:
             raise
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[str]:
-        return iter(sorted(self._walk(prefix.rpartition("/")[0], prefix, after)))
+        folder = check_prefix(prefix)
+        try:
+            self._require_inside(folder)
+        except SMDebugValueError:
+            return iter(())  # what lies behind a link is not part of the run
+        return iter(sorted(self._walk(folder, prefix, after)))
 
     def delete(self, key: str) -> None:
-        _remove(os.path.join(self.root, check_key(key)))
+        self._require_inside(check_key(key).rpartition("/")[0])
+        with contextlib.suppress(IsADirectoryError, NotADirectoryError):
+            _remove(os.path.join(self.root, key))
 
     def exists(self) -> bool:
         return os.path.isdir(self.root)
@@ -107,9 +122,10 @@ class LocalStore:
     def _open(self, key: str) -> int:
         folder, _, _ = key.rpartition("/")
         try:
-            if folder not in self._inside:
-                self._check_inside(folder)
-            return os.open(os.path.join(self.root, key), os.O_RDONLY | os.O_NOFOLLOW)
+            self._require_inside(folder)
+            # Not blocking: a pipe in the run must not hold up its reader.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            return os.open(os.path.join(self.root, key), flags)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise KeyError(key) from None
         except OSError as error:
@@ -119,11 +135,13 @@ class LocalStore:
                 ) from error
             raise
 
-    def _check_inside(self, folder: str) -> None:
+    def _require_inside(self, folder: str) -> None:
+        if folder in self._inside:
+            return
         # Resolved once: a link as the run's own path is the user's choice, one inside is not.
         if self._real_root is None:
             self._real_root = os.path.realpath(self.root)
-        real = os.path.realpath(os.path.join(self.root, folder), strict=True)
+        real = os.path.realpath(os.path.join(self.root, folder))
         if real != os.path.join(self._real_root, folder).rstrip("/"):
             raise SMDebugValueError(
                 f"{folder!r} leads to {real}, outside the run {self.root}; "
@@ -133,7 +151,7 @@ class LocalStore:
 
     def _create(self, path: str) -> int:
         folder = os.path.dirname(path)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         if folder in self._made:
             try:
                 return os.open(path, flags, 0o666)
@@ -155,7 +173,7 @@ def populate(data: memoryview, first: int, length: int) -> None:
     mapping = data.obj
     if isinstance(mapping, mmap.mmap):
         aligned = first - first % mmap.PAGESIZE
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, OverflowError):
             mapping.madvise(_MADV_POPULATE_READ, aligned, length + first - aligned)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, ClassVar
 
-from smdebug.storage.store import Buffer, check_key, cut_range
+from smdebug.storage.store import Buffer, check_key, check_prefix, cut_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,6 +47,7 @@ class MemoryStore:
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[str]:
         with self._lock:
+            check_prefix(prefix)
             keys = sorted(key for key in self._objects if key.startswith(prefix) and key > after)
         return iter(keys)
 

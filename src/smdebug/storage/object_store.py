@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smdebug.exceptions import SMDebugRuntimeError
-from smdebug.storage.store import Buffer, check_key
+from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
+from smdebug.storage.store import Buffer, check_key, check_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,6 +37,7 @@ class ObjectStore:
 
         check_key(key)
         if length == 0:
+            self._size(key)  # a missing key is an error in every form
             return memoryview(b"")
         wanted: Any = {"suffix": -start} if start < 0 else {"offset": start}
         if start >= 0 and length is not None:
@@ -48,7 +49,8 @@ class ObjectStore:
             raise KeyError(key) from None
         except obstore.exceptions.GenericError:
             # A range that starts behind the end is an error of HTTP; here it is an empty slice.
-            if options is None or start < obstore.head(self._bucket, key)["size"]:
+            size = self._size(key)
+            if options is None or (start < size if start >= 0 else size):
                 raise
             return memoryview(b"")
         view = memoryview(data).cast("B").toreadonly()
@@ -64,7 +66,7 @@ class ObjectStore:
         import obstore
 
         # Object stores list by whole folders; what is finer is sorted out here.
-        folder = prefix.rpartition("/")[0]
+        folder = check_prefix(prefix)
         keys: list[str] = []
         for batch in obstore.list(self._bucket, folder or None, offset=after or None):
             keys += [item["path"] for item in batch]
@@ -77,6 +79,14 @@ class ObjectStore:
             obstore.delete(self._bucket, check_key(key))
         except FileNotFoundError:
             return
+
+    def _size(self, key: str) -> int:
+        import obstore
+
+        try:
+            return int(obstore.head(self._bucket, key)["size"])
+        except FileNotFoundError:
+            raise KeyError(key) from None
 
     def exists(self) -> bool:
         import obstore
@@ -104,7 +114,13 @@ def _open_bucket(url: str, options: dict[str, Any]) -> Bucket:
         ) from error
     if url.startswith(("s3://", "s3a://")) and not options:
         options = _boto3_credentials()
-    return from_url(url, **options)
+    try:
+        return from_url(url, **options)
+    except Exception as error:
+        # obstore says what is wrong with a URL through errors of several unrelated kinds.
+        raise SMDebugValueError(
+            f"expected a URL such as s3://bucket/prefix, got {url!r}: {error}"
+        ) from error
 
 
 def _boto3_credentials() -> dict[str, Any]:

@@ -5,18 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import os
-from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
-from smdebug.exceptions import DataCorrupted, IndexReaderException
+from smdebug.exceptions import IndexReaderException
 from smdebug.storage.arrow import pa
 from smdebug.storage.catalog import Segment, StepArrays
-from smdebug.storage.classic import ClassicSegment, ClassicStep, Place, parse_classic
-from smdebug.storage.events import decode_event
+from smdebug.storage.classic import ClassicSegment, ClassicStep, parse_classic
 from smdebug.storage.index import SCHEMA, newest_rows
 from smdebug.storage.index_file import ColumnCache, IndexFile
 from smdebug.storage.layout import (
@@ -28,23 +22,16 @@ from smdebug.storage.layout import (
     parse_collections_worker,
     parse_index_key,
 )
-from smdebug.storage.local import populate
-from smdebug.storage.records import open_record
-from smdebug.storage.store import Store, check_key
+from smdebug.storage.raw import Place, RawReader, each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from smdebug.reductions import Array
+    from smdebug.storage.store import Store
 
 logger = logging.getLogger("smdebug.storage")
 
-# Records of one remote file that lie this close are fetched by one request.
-_GAP = 1 << 20
-_MOST_FILES_OPEN = 64
-# From here on verifying a record again costs more than remembering that it was.
-_LARGE = 1 << 20
-_VERIFIERS = min(os.cpu_count() or 1, 8)
 # Compaction may take files away while they are being opened; it never does so for ever.
 _TRIES = 5
 
@@ -69,7 +56,7 @@ class RunReader:
         self._files: dict[str, IndexFile] = {}
         self._classic: list[ClassicSegment] = []
         self._seen: set[str] = set()
-        self._events: OrderedDict[str, _EventFile] = OrderedDict()
+        self._raw = RawReader(store)
 
     # ---- finding what is there
 
@@ -94,7 +81,7 @@ class RunReader:
                 continue
             try:
                 content = json.loads(bytes(self.store.read(key)))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise IndexReaderException(f"{key}: not JSON: {error}") from error
             if not isinstance(content, dict):
                 raise IndexReaderException(f"{key}: expected a JSON object")
@@ -147,11 +134,12 @@ class RunReader:
                     "%s/%s is not an index file of a run; it is ignored", self.store.url, key
                 )
         known = [(key, name) for key, name in named if name is not None]
-        self._open_classic([item for item in known if item[1].seq is None])
+        classic = self._open_classic([item for item in known if item[1].seq is None])
         modern = [item for item in known if item[1].seq is not None]
         opened = self._each(lambda item: self._open_file(*item), modern)
-        for (key, _), file in zip(modern, opened, strict=True):
-            self._files[key] = file
+        # Nothing is taken over before everything is open: a refresh that fails changes nothing.
+        self._classic += classic
+        self._files.update(zip((key for key, _ in modern), opened, strict=True))
         self._seen.update(keys)
         return bool(known)
 
@@ -161,15 +149,16 @@ class RunReader:
         _ = file.steps
         return file
 
-    def _open_classic(self, items: list[tuple[str, IndexName]]) -> None:
+    def _open_classic(self, items: list[tuple[str, IndexName]]) -> list[ClassicSegment]:
         def parse(item: tuple[str, IndexName]) -> ClassicStep:
             return parse_classic(bytes(self.store.read(item[0])), *item)
 
         by_worker: dict[str, list[ClassicStep]] = {}
         for (_, name), step in zip(items, self._each(parse, items), strict=True):
             by_worker.setdefault(name.worker, []).append(step)
-        for worker, steps in by_worker.items():
-            self._classic.append(ClassicSegment(worker, steps, self._read_scalars))
+        return [
+            ClassicSegment(worker, steps, self._read_scalars) for worker, steps in by_worker.items()
+        ]
 
     # ---- the index
 
@@ -262,146 +251,11 @@ class RunReader:
     # ---- raw tensors
 
     def read_values(self, places: Sequence[Place]) -> list[Array]:
-        """Reads records; each is checked, and must hold the tensor and step it is said to hold.
-
-        Local values are read-only views on the mapped file.
-
-        Raises:
-            DataCorrupted: a record fails a check.
-            KeyError: an event file is not there.
-        """
-        if self.store.remote:
-            return self._read_remote(places)
-        files = [self._event_file(place.event_file) for place in places]
-        large = sum(place.length >= _LARGE for place in places)
-        if large < 2:
-            return [file.value(place) for file, place in zip(files, places, strict=True)]
-        # Verifying releases the GIL: large records are verified side by side.
-        with ThreadPoolExecutor(min(large, _VERIFIERS), "smdebug-verify") as pool:
-            return list(pool.map(_EventFile.value, files, places))
-
-    def _read_remote(self, places: Sequence[Place]) -> list[Array]:
-        spans = _spans(places)
-        data = self._each(lambda span: _read_span(self.store, span), spans)
-        values: dict[int, Array] = {}
-        for span, view in zip(spans, data, strict=True):
-            for number in span.numbers:
-                place = places[number]
-                start = place.offset - span.start
-                values[number] = _value(view[start : start + place.length], place)
-        return [values[number] for number in range(len(places))]
+        """Reads records; see `RawReader.read_values`."""
+        return self._raw.read_values(places)
 
     def _read_scalars(self, places: list[Place]) -> list[float]:
         return [float(value.reshape(-1)[0]) for value in self.read_values(places)]
 
-    def _event_file(self, key: str) -> _EventFile:
-        if key in self._events:
-            self._events.move_to_end(key)
-            return self._events[key]
-        file = _EventFile(self.store.read(check_key(key)))
-        self._events[key] = file
-        if len(self._events) > _MOST_FILES_OPEN:
-            self._events.popitem(last=False)
-        return file
-
     def _each(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Maps over items, as many at once as the store is good for."""
-        if self.store.parallel == 1 or len(items) < 2:
-            return [work(item) for item in items]
-        with ThreadPoolExecutor(self.store.parallel, "smdebug-read") as pool:
-            return list(pool.map(work, items))
-
-
-class _EventFile:
-    """A mapped event file; a large record is verified only when it is first read."""
-
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-        self._verified: dict[int, Array] = {}
-
-    def value(self, place: Place) -> Array:
-        if place.offset in self._verified:
-            return self._verified[place.offset]
-        if place.length < _LARGE:
-            return _value(self._data[place.offset : place.offset + place.length], place)
-        populate(self._data, place.offset, place.length)
-        value = _value(self._data[place.offset : place.offset + place.length], place)
-        self._verified[place.offset] = value
-        return value
-
-
-class _Span:
-    """Neighbouring records of one file that one request fetches."""
-
-    def __init__(self, key: str, start: int) -> None:
-        self.key = key
-        self.start = start
-        self.end = start
-        self.numbers: list[int] = []
-
-
-def _spans(places: Sequence[Place]) -> list[_Span]:
-    spans: list[_Span] = []
-    order = sorted(range(len(places)), key=lambda n: (places[n].event_file, places[n].offset))
-    for number in order:
-        place = places[number]
-        last = spans[-1] if spans else None
-        if last is None or last.key != place.event_file or place.offset > last.end + _GAP:
-            last = _Span(place.event_file, place.offset)
-            spans.append(last)
-        last.end = max(last.end, place.offset + place.length)
-        last.numbers.append(number)
-    return spans
-
-
-def _read_span(store: Store, span: _Span) -> memoryview:
-    return store.read(check_key(span.key), span.start, span.end - span.start)
-
-
-def _value(record: memoryview, place: Place) -> Array:
-    where: dict[str, Any] = {
-        "key": place.event_file,
-        "offset": place.offset,
-        "tensor": place.tensor,
-    }
-    if len(record) != place.length:
-        raise DataCorrupted("file ends before the record does", **where)
-    payload = open_record(
-        record,
-        expected=place.checksum,
-        expected_digest=place.digest,
-        classic=place.classic,
-        **where,
-    )
-    event = decode_event(payload, key=place.event_file, offset=place.offset)
-    value = event.values[0] if len(event.values) == 1 else None
-    if value is None or value.tensor is None:
-        raise DataCorrupted("the record holds no tensor", **where)
-    if value.tag != place.tensor or event.step != place.step:
-        raise DataCorrupted(
-            f"the record holds tensor {value.tag} of step {event.step}, not of step {place.step}",
-            **where,
-        )
-    return value.tensor
-
-
-def places_of(table: pa.Table, tensor: str) -> list[Place | None]:
-    """Where the raw values of rows lie; None for rows that have no record."""
-    columns = [table[name].to_pylist() for name in _PLACE_COLUMNS]
-    return [
-        None
-        if offset is None
-        else Place(file, offset, length, checksum, tensor, step, seq < 0, digest)
-        for file, offset, length, checksum, digest, step, seq in zip(*columns, strict=True)
-    ]
-
-
-_PLACE_COLUMNS = ("event_file", "offset", "length", "checksum", "digest", "step", "seq")
-VALUE_COLUMNS = [*_PLACE_COLUMNS, "value", "dtype", "shape"]
-
-
-def as_dtype(value: Array, name: str | None) -> Array:
-    """Gives strings the kind the index names: bytes look like text in a record."""
-    if name == "bytes" and value.dtype.kind == "U":
-        return np.char.encode(value, "utf-8", "surrogatepass")
-    return value
+        return each(self.store, work, items)

@@ -57,16 +57,14 @@ class SegmentBuilder:
         self._rows: list[IndexRow] = []
         self._records: list[_Record] = []
         self._event_bytes = 0
-        self._position = (-1, 0)
+        self._positions: dict[int, int] = {}
 
     def add(self, batch: StepBatch) -> None:
         """Takes the tensors of a step."""
-        if batch.step != self._position[0]:
-            self._position = (batch.step, 0)
-        position = self._position[1]
-        for position, entry in enumerate(batch.entries, position):  # noqa: B020
-            self._rows.append(self._row(batch, entry, position))
-        self._position = (batch.step, position + 1)
+        position = self._positions.get(batch.step, 0)
+        for number, entry in enumerate(batch.entries, position):
+            self._rows.append(self._row(batch, entry, number))
+        self._positions[batch.step] = position + len(batch.entries)
         self.waiting += batch.nbytes
 
     def publish(self) -> None:
@@ -183,7 +181,8 @@ def _last_seq(store: Store, worker: str) -> int:
         if name is not None and name.worker == worker and name.seq is not None:
             last = max(last, name.seq)
     for key in store.list(EVENTS_PREFIX):
-        last = max(last, parse_event_seq(key, worker) or -1)
+        seq = parse_event_seq(key, worker)
+        last = last if seq is None else max(last, seq)
     return last
 
 

@@ -66,6 +66,12 @@ def check_key(key: str) -> str:
     return key
 
 
+def check_prefix(prefix: str) -> str:
+    """Returns the folder that holds all keys of a prefix; refuses one outside the store."""
+    folder = prefix.rpartition("/")[0]
+    return check_key(folder) if folder else ""
+
+
 def cut_range(size: int, start: int, length: int | None) -> tuple[int, int]:
     """Turns (start, length) into (first, end) within an object of `size` bytes."""
     first = max(size + start, 0) if start < 0 else min(start, size)

@@ -8,6 +8,7 @@ the next call; nothing ever waits for a thread that has given up.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError, WriteFailed
 from smdebug.storage.batch import StepBatch
-from smdebug.storage.classic import ClassicBuilder
+from smdebug.storage.classic_builder import ClassicBuilder
 from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.segment import SegmentBuilder
 
@@ -33,6 +34,8 @@ _FLUSH_LOCAL, _FLUSH_REMOTE = (1.0, 30.0), (10.0, 60.0)
 # The age of a run over this is how long its steps may wait: a run twice as old makes no more than
 # a constant number of further segments.
 _AGE_SHARE = 500
+_LOOK_UP_SECONDS = 1.0
+_THREAD_DIED = WriteFailed("the writer's thread is gone; what waited for it was not written")
 
 
 class Builder(Protocol):
@@ -68,6 +71,14 @@ def flush_interval(age: float, remote: bool, flush_seconds: float | None = None)
     if flush_seconds is not None:
         first = flush_seconds
     return max(first, min(age / _AGE_SHARE, most))
+
+
+def _check_number(name: str, value: float | None, minimum: float) -> None:
+    if value is None:
+        return
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or math.isnan(value) or value < minimum:
+        raise SMDebugValueError(f"{name} must be a number of at least {minimum:g}, got {value!r}")
 
 
 def _builder(store: Store, worker: str, format: str) -> Builder:
@@ -106,6 +117,9 @@ class RunWriter:
         flush_seconds: float | None = None,
         queue_bytes: int = DEFAULT_QUEUE_BYTES,
     ) -> None:
+        _check_number("flush_seconds", flush_seconds, minimum=0.0)
+        _check_number("queue_bytes", queue_bytes, minimum=0)
+        collections_key(worker)  # a name that makes no file name is refused here, not later
         self.store = store
         self.worker = worker
         self.format = format
@@ -140,6 +154,7 @@ class RunWriter:
             self._require_open()
             if self._queued and self._queued + size > self._queue_bytes:
                 self._wait_for_room(size)
+                self._require_open()
             self._unpublished.add(batch.step)
             self._queued += size
             self._put(batch)
@@ -148,6 +163,7 @@ class RunWriter:
         """Says that the step handed over last is complete, so that it may be published."""
         with self._changed:
             self._raise_failure()
+            self._require_open()
             self._put(_Order("finish"))
 
     def write_collections(self, text: str) -> None:
@@ -163,7 +179,11 @@ class RunWriter:
         Raises:
             WriteFailed: something could not be written.
         """
-        self._obey(_Order("flush"))
+        with self._changed:
+            self._raise_failure()
+            self._require_open()
+            self._obey(_Order("flush"))
+            self._raise_failure()
 
     def close(self, end: bool = True) -> None:
         """Publishes everything, compacts the index and marks the run as finished.
@@ -178,17 +198,24 @@ class RunWriter:
             if self._closed:
                 return
             self._closed = True
-        try:
+            # Also after a failure: the order is what ends the thread.
             self._obey(_Order("close", "end" if end else ""))
-        finally:
-            if self._thread is not None:
-                self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
+        with self._changed:
+            self._raise_failure()
 
     def __enter__(self) -> RunWriter:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        try:
+            self.close()
+        except WriteFailed:
+            if kind is None:
+                raise
+            # The script's own exception is the one to show.
+            logger.exception("the run in %s is not complete", self.store.url)
 
     # ---- the training thread's side; called with the lock held
 
@@ -203,17 +230,21 @@ class RunWriter:
     def _wait_for_room(self, size: int) -> None:
         began = time.monotonic()
         while self._queued and self._queued + size > self._queue_bytes:
-            self._changed.wait()
+            self._wait()
             self._raise_failure()
         self.stats.seconds_waited += time.monotonic() - began
 
     def _obey(self, order: _Order) -> None:
-        with self._changed:
-            self._raise_failure()
-            self._put(order)
-            while not order.done:
-                self._changed.wait()
-            self._raise_failure()
+        """Has the thread do something and waits for it."""
+        self._put(order)
+        while not order.done and self._failure is not _THREAD_DIED:
+            self._wait()
+
+    def _wait(self) -> None:
+        # Looks up now and then: a thread that was killed with the interpreter wakes nobody.
+        self._changed.wait(_LOOK_UP_SECONDS)
+        if self._thread is not None and not self._thread.is_alive() and self._queue:
+            self._failure = _THREAD_DIED
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -233,12 +264,13 @@ class RunWriter:
             try:
                 if self._failure is None:
                     self._handle(item, work)
-            except Exception as error:
-                # The one place where everything is caught: the error is kept for the next call.
+            except BaseException as error:
+                # The one place where everything is caught, a panic of a native library included:
+                # the error is kept for the next call.
                 self._fail(error)
             with self._changed:
                 if isinstance(item, StepBatch):
-                    self._queued -= item.nbytes
+                    self._queued = max(self._queued - item.nbytes, 0)
                 elif item is not None:
                     item.done = True
                 self._changed.notify_all()
@@ -254,6 +286,7 @@ class RunWriter:
                     timeout = work.finished_at + self._interval() - time.monotonic()
                     if timeout <= 0:
                         return None
+                    timeout = min(timeout, threading.TIMEOUT_MAX)
                 self._changed.wait(timeout)
             return self._queue.popleft()
 
@@ -302,7 +335,7 @@ class RunWriter:
         age = time.monotonic() - self._started
         return flush_interval(age, self.store.remote, self._flush_seconds)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         self._builder.discard()
         with self._changed:
             failure = WriteFailed(f"could not write to {self.store.url}: {error}")
@@ -310,6 +343,7 @@ class RunWriter:
             self._failure = failure
             self._queue = deque(item for item in self._queue if isinstance(item, _Order))
             self._queued = 0
+            self._changed.notify_all()
 
 
 class _Order:

@@ -24,7 +24,7 @@ from smdebug.reductions import (
     compute_reduction,
 )
 from smdebug.storage.dtypes import dtype_of
-from smdebug.storage.reader import VALUE_COLUMNS, as_dtype, places_of
+from smdebug.storage.raw import VALUE_COLUMNS, as_dtype, places_of
 from smdebug.trials.rows import RowIndex
 from smdebug.trials.steps import StepState
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from smdebug.reductions import Array
-    from smdebug.storage.classic import Place
+    from smdebug.storage.raw import Place
 
 logger = logging.getLogger("smdebug.trials")
 

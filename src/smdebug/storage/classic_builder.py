@@ -1,0 +1,193 @@
+"""Building the files of format v1: one event file and one JSON index file per step and worker."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import crc32c
+import numpy as np
+
+from smdebug.exceptions import SMDebugError
+from smdebug.reductions import Array, get_reduction_tensor_name, is_short_float
+from smdebug.storage import records
+from smdebug.storage.classic import checked_json, parse_classic
+from smdebug.storage.dtypes import dtype_name, dtype_of, for_classic, plain_array
+from smdebug.storage.events import encode_tensor
+from smdebug.storage.layout import IndexName, classic_event_key, classic_index_key
+
+if TYPE_CHECKING:
+    from smdebug.storage.batch import Entry, StepBatch
+    from smdebug.storage.store import Buffer, Store
+
+logger = logging.getLogger("smdebug.storage")
+
+
+class ClassicBuilder:
+    """Publishes every step as an event file and an index file of format v1."""
+
+    def __init__(self, store: Store, worker: str) -> None:
+        self._store = store
+        self._worker = worker
+        self._steps: dict[int, _StepFiles] = {}
+        self.waiting = 0
+        self.written = 0
+
+    def add(self, batch: StepBatch) -> None:
+        """Takes the tensors of a step."""
+        if batch.step not in self._steps:
+            self._steps[batch.step] = _StepFiles(batch)
+        self._steps[batch.step].add(batch)
+        self.waiting += batch.nbytes
+
+    def publish(self) -> None:
+        """Writes what was gathered, each step's event file before its index file."""
+        for step in list(self._steps):
+            files = self._steps[step]
+            key = classic_index_key(step, self._worker)
+            files.put_behind(self._saved_earlier(key, step))
+            event_file = None
+            if files.chunks:
+                event_file = self._free_event_key(step)
+                self._store.write(event_file, files.chunks)
+            index = files.index(event_file)
+            self._store.write(key, [index])
+            self.written += files.size + len(index)
+            del self._steps[step]
+        self.waiting = 0
+
+    def _saved_earlier(self, key: str, step: int) -> _Earlier | None:
+        """What the run already holds of a step: an index file names one event file only."""
+        try:
+            data = bytes(self._store.read(key))
+            content = checked_json(data, key)
+            old = parse_classic(data, key, IndexName(step, None, self._worker))
+            events = self._store.read(old.event_file) if old.event_file else memoryview(b"")
+        except KeyError:
+            return None
+        except SMDebugError as error:
+            logger.warning("%s is replaced, because it cannot be read: %s", key, error)
+            return None
+        return _Earlier(content, events)
+
+    def discard(self) -> None:
+        """Gives up what was gathered."""
+        self._steps.clear()
+        self.waiting = 0
+
+    def close(self) -> None:
+        """Nothing is left to do: every step is its own pair of files."""
+
+    def _free_event_key(self, step: int) -> str:
+        # A resumed run that saves a step again must not change bytes a reader may be looking at;
+        # the index file, replaced in one move, leads to the new ones.
+        taken = set(
+            self._store.list(classic_event_key(step, self._worker).removesuffix(".tfevents"))
+        )
+        attempt = 0
+        while classic_event_key(step, self._worker, attempt) in taken:
+            attempt += 1
+        return classic_event_key(step, self._worker, attempt)
+
+
+class _Earlier(NamedTuple):
+    """The two files of a step that was saved before."""
+
+    content: dict[str, Any]
+    events: memoryview
+
+
+class _StepFiles:
+    """The two files of a step while they are put together."""
+
+    def __init__(self, batch: StepBatch) -> None:
+        self.mode, self.mode_step = batch.mode, batch.mode_step
+        self.step = batch.step
+        self.chunks: list[Buffer] = []
+        self.size = 0
+        self._tensors: list[dict[str, Any]] = []
+        self._shapes: list[dict[str, Any]] = []
+
+    def add(self, batch: StepBatch) -> None:
+        for entry in batch.entries:
+            time = batch.time if entry.time is None else entry.time
+            for name, value in entry.reductions.items():
+                plain, absolute = name.removeprefix("abs_"), name.startswith("abs_")
+                record = get_reduction_tensor_name(entry.name, plain, absolute, False)
+                self._add_record(record, _reduction_array(entry, value), time)
+            if entry.value is not None:
+                self._add_value(entry.name, for_classic(plain_array(entry.value)), time)
+            elif entry.shape is not None:
+                self._add_shape(entry.name, entry.shape, entry.dtype)
+
+    def _add_value(self, name: str, array: Array, time: float) -> None:
+        if array.size:
+            self._add_record(name, array, time)
+        else:
+            # The format has no record for it; its shape and type say all there is to say.
+            self._add_shape(name, array.shape, dtype_name(array.dtype))
+
+    def _add_shape(self, name: str, shape: tuple[int, ...], dtype: str | None) -> None:
+        entry = {"tensorname": name, "originalname": name, "shape": list(shape), "dtype": dtype}
+        self._shapes.append(entry)
+
+    def _add_record(self, name: str, array: Array, time: float) -> None:
+        payload = encode_tensor(
+            name, array, step=self.step, mode=self.mode, mode_step=self.mode_step,
+            wall_time=time, classic=True,
+        )  # fmt: skip
+        chunks = records.frame(payload, classic=True)
+        length = sum(len(chunk) for chunk in chunks)
+        entry = {"tensorname": name, "start_idx": self.size, "length": length}
+        self._tensors.append({**entry, "crc32c": records.checksum(payload)})
+        self.chunks += chunks
+        self.size += length
+
+    def put_behind(self, earlier: _Earlier | None) -> None:
+        """Keeps what was saved of the step before; of one name the later record counts."""
+        if earlier is None:
+            return
+        content, events = earlier
+        new = {item["tensorname"] for item in (*self._tensors, *self._shapes)}
+        shift = len(events)
+        moved = [{**item, "start_idx": item["start_idx"] + shift} for item in self._tensors]
+        kept = [
+            each for each in content.get("tensor_payload") or [] if each["tensorname"] not in new
+        ]
+        self._tensors = [*kept, *moved]
+        kept = [
+            each for each in content.get("shape_payload") or [] if each["tensorname"] not in new
+        ]
+        self._shapes = [*kept, *self._shapes]
+        self.chunks = [events, *self.chunks] if shift else self.chunks
+        self.size += shift
+
+    def index(self, event_file: str | None) -> bytes:
+        meta: dict[str, Any] = {"mode": self.mode.name, "mode_step": self.mode_step}
+        if event_file is not None:
+            meta["event_file_name"] = event_file
+        content: dict[str, Any] = {"meta": meta}
+        if self._tensors or not self._shapes:
+            content["tensor_payload"] = self._tensors
+        if self._shapes:
+            content["shape_payload"] = self._shapes
+        text = json.dumps(content).encode()[:-1]
+        return text + b', "crc32c": "%08x"}' % crc32c.crc32c(text)
+
+
+def _others(payload: Any, names: set[str]) -> list[dict[str, Any]]:
+    return [item for item in payload or [] if item["tensorname"] not in names]
+
+
+def _reduction_array(entry: Entry, value: float) -> Array:
+    dtype = entry.value.dtype if entry.value is not None else None
+    if dtype is None and entry.dtype not in (None, "str", "bytes"):
+        dtype = dtype_of(str(entry.dtype))
+    wide = np.float64(value)
+    if dtype is None or not is_short_float(dtype):
+        return np.asarray(wide)
+    with np.errstate(all="ignore"):
+        short = np.float32(wide)
+    # Compared as float64: beside a Python float numpy would compare as float32.
+    return np.asarray(short if np.float64(short) == wide or np.isnan(wide) else wide)

@@ -1,0 +1,201 @@
+"""Raw tensors: reading the records that the index points to, each checked before it is a value."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from smdebug.exceptions import DataCorrupted
+from smdebug.storage.events import decode_event
+from smdebug.storage.local import populate
+from smdebug.storage.records import open_record
+from smdebug.storage.store import Store, check_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from smdebug.reductions import Array
+    from smdebug.storage.arrow import pa
+
+# Records of one remote file that lie this close are fetched by one request.
+_GAP = 1 << 20
+_MOST_FILES_OPEN = 64
+# From here on verifying a record again costs more than remembering that it was.
+_LARGE = 1 << 20
+_VERIFIERS = min(os.cpu_count() or 1, 8)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Place(NamedTuple):
+    """Where a record lies and what it must hold."""
+
+    event_file: str
+    offset: int
+    length: int
+    checksum: int | None
+    tensor: str
+    step: int
+    # Written as v1: its footer may be the constant.
+    classic: bool = False
+    digest: int | None = None
+
+
+class RawReader:
+    """Reads raw tensors of a run.
+
+    Args:
+        store: where the run is kept.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._events: OrderedDict[str, _EventFile] = OrderedDict()
+
+    def read_values(self, places: Sequence[Place]) -> list[Array]:
+        """Reads records; each is checked, and must hold the tensor and step it is said to hold.
+
+        Local values are read-only views on the mapped file.
+
+        Raises:
+            DataCorrupted: a record fails a check.
+            KeyError: an event file is not there.
+        """
+        if self._store.remote:
+            return self._read_remote(places)
+        files = [self._event_file(place.event_file) for place in places]
+        large = sum(place.length >= _LARGE for place in places)
+        if large < 2:
+            return [file.value(place) for file, place in zip(files, places, strict=True)]
+        # Verifying releases the GIL: large records are verified side by side.
+        with ThreadPoolExecutor(min(large, _VERIFIERS), "smdebug-verify") as pool:
+            return list(pool.map(_EventFile.value, files, places))
+
+    def _read_remote(self, places: Sequence[Place]) -> list[Array]:
+        spans = _spans(places)
+        data = each(self._store, lambda span: _read_span(self._store, span), spans)
+        values: dict[int, Array] = {}
+        for span, view in zip(spans, data, strict=True):
+            for number in span.numbers:
+                place = places[number]
+                start = place.offset - span.start
+                values[number] = _value(view[start : start + place.length], place)
+        return [values[number] for number in range(len(places))]
+
+    def _event_file(self, key: str) -> _EventFile:
+        if key in self._events:
+            self._events.move_to_end(key)
+            return self._events[key]
+        file = _EventFile(self._store.read(check_key(key)))
+        self._events[key] = file
+        if len(self._events) > _MOST_FILES_OPEN:
+            self._events.popitem(last=False)
+        return file
+
+
+class _EventFile:
+    """A mapped event file; a large record is verified only when it is first read."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._verified: dict[Place, Array] = {}
+
+    def value(self, place: Place) -> Array:
+        if place in self._verified:
+            return self._verified[place]
+        if place.length < _LARGE:
+            return _value(self._data[place.offset : place.offset + place.length], place)
+        populate(self._data, place.offset, place.length)
+        value = _value(self._data[place.offset : place.offset + place.length], place)
+        self._verified[place] = value
+        return value
+
+
+class _Span:
+    """Neighbouring records of one file that one request fetches."""
+
+    def __init__(self, key: str, start: int) -> None:
+        self.key = key
+        self.start = start
+        self.end = start
+        self.numbers: list[int] = []
+
+
+def _spans(places: Sequence[Place]) -> list[_Span]:
+    spans: list[_Span] = []
+    order = sorted(range(len(places)), key=lambda n: (places[n].event_file, places[n].offset))
+    for number in order:
+        place = places[number]
+        last = spans[-1] if spans else None
+        if last is None or last.key != place.event_file or place.offset > last.end + _GAP:
+            last = _Span(place.event_file, place.offset)
+            spans.append(last)
+        last.end = max(last.end, place.offset + place.length)
+        last.numbers.append(number)
+    return spans
+
+
+def _read_span(store: Store, span: _Span) -> memoryview:
+    return store.read(check_key(span.key), span.start, span.end - span.start)
+
+
+def _value(record: memoryview, place: Place) -> Array:
+    where: dict[str, Any] = {
+        "key": place.event_file,
+        "offset": place.offset,
+        "tensor": place.tensor,
+    }
+    if len(record) != place.length:
+        raise DataCorrupted("file ends before the record does", **where)
+    payload = open_record(
+        record,
+        expected=place.checksum,
+        expected_digest=place.digest,
+        classic=place.classic,
+        **where,
+    )
+    event = decode_event(payload, key=place.event_file, offset=place.offset)
+    value = event.values[0] if len(event.values) == 1 else None
+    if value is None or value.tensor is None:
+        raise DataCorrupted("the record holds no tensor", **where)
+    if value.tag != place.tensor or event.step != place.step:
+        raise DataCorrupted(
+            f"the record holds tensor {value.tag} of step {event.step}, not of step {place.step}",
+            **where,
+        )
+    return value.tensor
+
+
+def places_of(table: pa.Table, tensor: str) -> list[Place | None]:
+    """Where the raw values of rows lie; None for rows that have no record."""
+    columns = [table[name].to_pylist() for name in _PLACE_COLUMNS]
+    return [
+        None
+        if offset is None
+        else Place(file, offset, length, checksum, tensor, step, seq < 0, digest)
+        for file, offset, length, checksum, digest, step, seq in zip(*columns, strict=True)
+    ]
+
+
+_PLACE_COLUMNS = ("event_file", "offset", "length", "checksum", "digest", "step", "seq")
+VALUE_COLUMNS = [*_PLACE_COLUMNS, "value", "dtype", "shape"]
+
+
+def as_dtype(value: Array, name: str | None) -> Array:
+    """Gives strings the kind the index names: bytes look like text in a record."""
+    if name == "bytes" and value.dtype.kind == "U":
+        return np.char.encode(value, "utf-8", "surrogatepass")
+    return value
+
+
+def each(store: Store, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Maps over items, as many at once as the store is good for."""
+    if store.parallel == 1 or len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(store.parallel, "smdebug-read") as pool:
+        return list(pool.map(work, items))
