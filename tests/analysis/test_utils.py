@@ -8,7 +8,7 @@ import pytest
 
 from smdebug.analysis.utils import no_refresh, parse_bool, parse_list_from_str, refresh
 from smdebug.exceptions import SMDebugValueError
-from smdebug.testing.make_run import make_run
+from smdebug.testing.runs import make_run
 from smdebug.trials import Trial, create_trial
 
 if TYPE_CHECKING:

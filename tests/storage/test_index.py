@@ -123,7 +123,9 @@ def test_one_tensor_at_a_time(rows: list[IndexRow]) -> None:
         expected = [as_dict(row) for row in kept if row.tensor == tensor]
         assert comparable(table.to_pylist()) == comparable(expected)
     for step in {row.step for row in rows}:
-        assert file.names_at(step) == {row.tensor for row in kept if row.step == step}
+        assert set(file.names_within(step, step + 1)) == {
+            row.tensor for row in kept if row.step == step
+        }
     modes: dict[str, int] = {}
     for row in kept:
         modes[row.tensor] = modes.get(row.tensor, 0) | mode_bit(row.mode)
@@ -189,7 +191,7 @@ def test_a_name_that_is_not_there() -> None:
     file = opened(file_of([row_of(0, "b"), row_of(0, "d")]))
     for name in ("a", "c", "e", "", "bb"):
         assert file.rows(name, ["step"]) is None
-    assert file.names_at(7) == set()
+    assert set(file.names_within(7, 7 + 1)) == set()
 
 
 def test_no_rows_at_all() -> None:

@@ -20,7 +20,7 @@ from smdebug.exceptions import (
     SMDebugValueError,
     TrialNotFound,
 )
-from smdebug.testing.make_run import make_run
+from smdebug.testing.runs import make_run
 from smdebug.trials import LocalTrial, Trial, create_trial
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_a_directory_that_another_process_makes_later(tmp_path: Path) -> None:
     path = tmp_path / "later" / "run"
     script = (
         "import sys\n"
-        "from smdebug.testing.make_run import make_run\n"
+        "from smdebug.testing.runs import make_run\n"
         "sys.stdin.readline()\n"
         "make_run(sys.argv[1], range(4))\n"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import pytest
 
 from smdebug.exceptions import NoMoreData
 from smdebug.mode_keys import ModeKeys
-from smdebug.testing.make_run import make_run
+from smdebug.testing.runs import make_run
 from smdebug.trials import Trial, create_trial
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.store import open_store
 from smdebug.storage.writer import RunWriter
-from smdebug.testing.make_run import default_collections
+from smdebug.testing.runs import default_collections
 
 path, format, worker, workers, tensors = sys.argv[1:]
 manager = default_collections()
@@ -141,34 +142,42 @@ def test_a_half_step_is_never_seen(tmp_path: Path, format: str) -> None:
 
 def test_steps_grow_and_are_whole_while_the_job_writes(tmp_path: Path, format: str) -> None:
     """Publishing, compacting and reading at once: every look shows a past that stays."""
-    last = 150
+    ends = [40, 80, 150]
     with job(tmp_path, format) as writer:
-        writer.send(f"steps 0 {last}")
-        writer.send("close")
+        writer.do("flush")
         trial = create_trial(tmp_path, wait_seconds=60)
         seen: list[int] = []
-        looks = 0
-        while not trial.loaded_all_steps:
-            steps = trial.steps()
-            assert steps[: len(seen)] == seen
-            assert steps == list(range(len(steps)))
-            new = steps[len(seen) :]
-            for step in new[:2] + new[-2:]:
-                check_whole(trial, step)
-            if steps:
-                found, values = trial.tensor("t3").series("mean")
-                assert len(found) >= len(steps)
-                np.testing.assert_array_equal(values, found + 0.3)
-            seen = steps
-            looks += 1
+        for begin, end in itertools.pairwise([0, *ends]):
+            writer.send(f"steps {begin} {end}")
+            if end == ends[-1]:
+                # The index is compacted while it is being read.
+                writer.send("close")
+            while len(seen) < end:
+                seen = look(trial, seen)
+            writer.wait()
         writer.wait()
-        writer.wait()
-        assert trial.steps() == list(range(last))
-        assert looks > 1
-    for step in (0, last // 2, last - 1):
+        trial.refresh_data()
+        assert trial.loaded_all_steps
+        assert trial.steps() == list(range(ends[-1]))
+    for step in (0, 70, ends[-1] - 1):
         check_whole(trial, step)
-    for step, value in trial.tensor("t6").values(steps=range(0, last, 7)).items():
+    for step, value in trial.tensor("t6").values(steps=range(0, ends[-1], 7)).items():
         np.testing.assert_array_equal(value, np.full((50, 20), step + 0.6))
+
+
+def look(trial: Trial, seen: list[int]) -> list[int]:
+    """Looks once; returns the steps, of which those seen before are the beginning."""
+    steps = trial.steps()
+    assert steps[: len(seen)] == seen
+    assert steps == list(range(len(steps)))
+    new = steps[len(seen) :]
+    for step in new[:2] + new[-2:]:
+        check_whole(trial, step)
+    if steps:
+        found, values = trial.tensor("t3").series("mean")
+        assert len(found) >= len(steps)
+        np.testing.assert_array_equal(values, found + 0.3)
+    return steps
 
 
 def test_two_workers(tmp_path: Path, format: str) -> None:

@@ -16,7 +16,7 @@ from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.index import SCHEMA, encode_index
 from smdebug.storage.layout import index_key
 from smdebug.storage.local import LocalStore
-from smdebug.testing.make_run import make_run
+from smdebug.testing.runs import make_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def peak():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return int(status.read_text().partition("VmHWM:")[2].split()[0]) * 1024
 
-from smdebug.testing.make_run import make_run
+from smdebug.testing.runs import make_run
 from smdebug.trials import create_trial
 make_run("memory://warm", range(2))
 warm = create_trial("memory://warm")

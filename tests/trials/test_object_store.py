@@ -11,7 +11,7 @@ import pytest
 from smdebug.exceptions import MissingCollectionFiles, SMDebugError, TrialNotFound
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.testing.make_run import make_run
+from smdebug.testing.runs import make_run
 from smdebug.trials import S3Trial, create_trial
 
 if TYPE_CHECKING:

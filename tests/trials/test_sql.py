@@ -12,7 +12,7 @@ import pytest
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.testing.make_run import make_run
+from smdebug.testing.runs import make_run
 from smdebug.trials import Trial, create_trial
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from smdebug.exceptions import (
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.memory import MemoryStore
-from smdebug.testing.make_run import make_run
+from smdebug.testing.runs import make_run
 from smdebug.trials import StepState, Tensor, Trial, create_trial
 
 if TYPE_CHECKING:

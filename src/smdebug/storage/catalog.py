@@ -59,8 +59,11 @@ class Segment(Protocol):
         With `steps`, rows of other steps may be left out where that saves reading.
         """
 
-    def names_at(self, step: int) -> set[str]:
-        """The tensors saved at a step."""
+    def step_range(self) -> tuple[int, int]:
+        """The first and the last step; (0, -1) when there is none."""
+
+    def names_within(self, begin: int, end: int) -> dict[str, int]:
+        """The tensors saved at the steps `begin <= step < end`, with their modes as bits."""
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """All rows."""

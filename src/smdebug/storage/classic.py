@@ -20,12 +20,13 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, REDUCTIONS_PREFIX, get_reduction_tensor_name
 from smdebug.storage.arrow import pa
 from smdebug.storage.catalog import StepArrays, mode_bit
-from smdebug.storage.index import SCHEMA, table_of
+from smdebug.storage.index import EMPTY, SCHEMA, table_of
 from smdebug.storage.raw import Place
 
 if TYPE_CHECKING:
     from smdebug.storage.layout import IndexName
 
+_SEQ = -(10**6)
 _SEAL = re.compile(rb', "crc32c": "([0-9a-f]{8})"}\s*$')
 
 
@@ -41,6 +42,8 @@ class ClassicStep:
     places: list[tuple[int, int, int | None]]
     shapes: dict[str, tuple[tuple[int, ...], str | None]]
     originals: dict[str, str]
+    # Rows of format v1 are older than any of v2 in the same run.
+    seq: int = _SEQ
 
 
 def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
@@ -81,8 +84,9 @@ def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
     if tensors and event_file is None:
         raise IndexReaderException(f"{key}: tensors are listed without a file to read them from")
     places = list(tensors.values())
+    seq = _SEQ + name.attempt
     return ClassicStep(
-        name.step, mode, mode_step, event_file, tuple(tensors), places, shapes, originals
+        name.step, mode, mode_step, event_file, tuple(tensors), places, shapes, originals, seq
     )
 
 
@@ -166,7 +170,7 @@ class ClassicSegment:
             self.originals.update(step.originals)
             for name in (*step.shapes, *record.places):
                 self.names[name] = self.names.get(name, 0) | mode_bit(step.mode)
-        rows = [[step.step, step.mode, step.mode_step, _SEQ] for step, _ in self._steps]
+        rows = [[step.step, step.mode, step.mode_step, step.seq] for step, _ in self._steps]
         self.steps = StepArrays(*np.array(rows, np.int64).reshape(-1, 4).T)
 
     def rows(
@@ -182,18 +186,21 @@ class ClassicSegment:
             return None
         return table_of({name: self._column(name, tensor, hits) for name in columns})
 
-    def names_at(self, step: int) -> set[str]:
-        return {
-            name
-            for found, record in self._steps
-            if found.step == step
-            for name in (*found.shapes, *record.places)
-        }
+    def step_range(self) -> tuple[int, int]:
+        return (self._steps[0][0].step, self._steps[-1][0].step) if self._steps else (0, -1)
+
+    def names_within(self, begin: int, end: int) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for step, record in self._steps:
+            if begin <= step.step < end:
+                for name in (*step.shapes, *record.places):
+                    found[name] = found.get(name, 0) | mode_bit(step.mode)
+        return found
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         names = SCHEMA.names if columns is None else columns
         pieces = [self.rows(tensor, names) for tensor in self.names]
-        return pa.concat_tables([SCHEMA.empty_table().select(names), *pieces])
+        return pa.concat_tables([EMPTY.select(names), *pieces])
 
     def present_columns(self) -> set[str]:
         """The columns that hold at least one value."""
@@ -238,10 +245,6 @@ class ClassicSegment:
         return pa.array(values, mask=~saved)
 
 
-# Rows of format v1 are older than any of v2 in the same run.
-_SEQ = -1
-
-
 def _raw(field: int) -> Callable[[ClassicStep, dict[str, int], str], int | None]:
     return lambda step, places, tensor: step.places[places[""]][field] if "" in places else None
 
@@ -258,5 +261,5 @@ _COLUMNS: dict[str, Callable[[ClassicStep, dict[str, int], str], Any]] = {
     "length": _raw(1),
     "checksum": _raw(2),
     "position": lambda step, places, tensor: min(places.values(), default=len(step.names)),
-    "seq": lambda step, places, tensor: _SEQ,
+    "seq": lambda step, places, tensor: step.seq,
 }

@@ -15,7 +15,12 @@ from smdebug.storage import records
 from smdebug.storage.classic import checked_json, parse_classic
 from smdebug.storage.dtypes import dtype_name, dtype_of, for_classic, plain_array
 from smdebug.storage.events import encode_tensor
-from smdebug.storage.layout import IndexName, classic_event_key, classic_index_key
+from smdebug.storage.layout import (
+    IndexName,
+    classic_again_key,
+    classic_event_key,
+    classic_index_key,
+)
 
 if TYPE_CHECKING:
     from smdebug.storage.batch import Entry, StepBatch
@@ -47,12 +52,14 @@ class ClassicBuilder:
             files = self._steps[step]
             key = classic_index_key(step, self._worker)
             files.put_behind(self._saved_earlier(key, step))
-            event_file = None
+            event_file, attempt = None, 0
             if files.chunks:
-                event_file = self._free_event_key(step)
+                event_file, attempt = self._free_event_key(step)
                 self._store.write(event_file, files.chunks)
             index = files.index(event_file)
             self._store.write(key, [index])
+            if attempt:
+                self._store.write(classic_again_key(step, self._worker, attempt), [])
             self.written += files.size + len(index)
             del self._steps[step]
         self.waiting = 0
@@ -79,7 +86,7 @@ class ClassicBuilder:
     def close(self) -> None:
         """Nothing is left to do: every step is its own pair of files."""
 
-    def _free_event_key(self, step: int) -> str:
+    def _free_event_key(self, step: int) -> tuple[str, int]:
         # A resumed run that saves a step again must not change bytes a reader may be looking at;
         # the index file, replaced in one move, leads to the new ones.
         taken = set(
@@ -88,7 +95,7 @@ class ClassicBuilder:
         attempt = 0
         while classic_event_key(step, self._worker, attempt) in taken:
             attempt += 1
-        return classic_event_key(step, self._worker, attempt)
+        return classic_event_key(step, self._worker, attempt), attempt
 
 
 class _Earlier(NamedTuple):

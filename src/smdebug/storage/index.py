@@ -67,6 +67,8 @@ SCHEMA = pa.schema(
         *(pa.field(name, pa.float64()) for name in REDUCTION_NAMES),
     ]
 )
+# Made once: making it takes longer than reading a small table.
+EMPTY = pa.Table.from_batches([], SCHEMA)
 TEXT_COLUMNS = [name for name in SCHEMA.names if SCHEMA.field(name).type == _TEXT]
 _DELTA_COLUMNS = ("step", "mode_step", "offset", "length", "position", "seq")
 _LEAVES = [name if name != "shape" else "shape.list.element" for name in SCHEMA.names]

@@ -14,6 +14,7 @@ from smdebug.exceptions import IndexReaderException
 from smdebug.storage.arrow import pa, pc, pq
 from smdebug.storage.catalog import StepArrays, mode_numbers
 from smdebug.storage.index import (
+    EMPTY,
     SCHEMA,
     TEXT_COLUMNS,
     chunk_ranges,
@@ -38,7 +39,7 @@ _REQUIRED = {field.name for field in SCHEMA if not field.nullable}
 
 
 class ColumnCache:
-    """Decoded columns, the least recently used given up beyond a number of bytes."""
+    """Decoded data, the least recently used given up beyond a number of bytes."""
 
     def __init__(self, limit: int = 256 << 20) -> None:
         self._limit = limit
@@ -54,10 +55,9 @@ class ColumnCache:
 
     def put(self, key: Any, column: Any) -> None:
         with self._lock:
-            if key in self._columns:
-                return
+            replaced = self._columns.pop(key, None)
+            self._size += column.nbytes - (0 if replaced is None else replaced.nbytes)
             self._columns[key] = column
-            self._size += column.nbytes
             while self._size > self._limit and len(self._columns) > 1:
                 _, dropped = self._columns.popitem(last=False)
                 self._size -= dropped.nbytes
@@ -146,7 +146,9 @@ class IndexFile:
             )
             mode = mode_numbers(columns["mode"])
             pieces.append(_distinct_steps(columns, mode))
-            for name, bits in _distinct_names(columns["tensor"], mode):
+            tensor = columns["tensor"]
+            codes = tensor.indices.to_numpy()
+            for name, bits in _distinct_names(tensor.dictionary, codes, mode):
                 names[name] = names.get(name, 0) | bits
         self._steps = StepArrays.concatenate(pieces)
         self._names = names
@@ -163,26 +165,41 @@ class IndexFile:
             stretch = self._stretches_of(group).get(tensor)
             if stretch is None:
                 continue
-            first, end = stretch
-            found = self._columns(group, columns)
-            pieces.append(
-                table_of({name: found[name].slice(first, end - first) for name in columns})
-            )
+            pieces.append(self._stretch(group, columns, *stretch))
         return pa.concat_tables(pieces) if pieces else None
 
-    def names_at(self, step: int) -> set[str]:
-        found: set[str] = set()
+    def _stretch(self, group: int, columns: list[str], first: int, end: int) -> pa.Table:
+        present = [name for name in columns if self._present(group, name)]
+        found = self._columns(group, present)
+        # Copied: a slice would keep the columns of the whole group in memory.
+        rows = pa.array(np.arange(first, end))
+        return table_of(
+            {
+                name: found[name].take(rows)
+                if name in found
+                else pa.nulls(end - first, SCHEMA.field(name).type)
+                for name in columns
+            }
+        )
+
+    def names_within(self, begin: int, end: int) -> dict[str, int]:
+        low, high = self.step_range()
+        if begin <= low and high < end:
+            return self.names
+        found: dict[str, int] = {}
         for group in range(self.metadata.num_row_groups):
-            if self._may_hold(group, "step", step):
-                columns = self._columns(group, ["step", "tensor"])
-                hits = columns["step"].to_numpy() == step
-                codes = np.unique(columns["tensor"].indices.to_numpy()[hits])
-                found.update(columns["tensor"].dictionary.take(pa.array(codes)).to_pylist())
+            columns = self._columns(group, ["step", "mode", "tensor"])
+            steps = columns["step"].to_numpy()
+            hits = (steps >= begin) & (steps < end)
+            codes = columns["tensor"].indices.to_numpy()[hits]
+            mode = mode_numbers(columns["mode"])[hits]
+            for name, bits in _distinct_names(columns["tensor"].dictionary, codes, mode):
+                found[name] = found.get(name, 0) | bits
         return found
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         names = SCHEMA.names if columns is None else columns
-        pieces = [SCHEMA.empty_table().select(names)]
+        pieces = [EMPTY.select(names)]
         for group in range(self.metadata.num_row_groups):
             found = self._columns(group, names, keep=False)
             pieces.append(table_of({name: found[name] for name in names}))
@@ -374,7 +391,7 @@ def _distinct_steps(columns: dict[str, Any], mode: Any) -> StepArrays:
     )
 
 
-def _distinct_names(tensor: Any, mode: Any) -> Iterable[tuple[str, int]]:
-    keys = pc.unique(pa.array(tensor.indices.to_numpy().astype(np.int64) * 8 + mode)).to_numpy()
-    names = tensor.dictionary.take(pa.array(keys // 8)).to_pylist()
+def _distinct_names(dictionary: Any, codes: Any, mode: Any) -> Iterable[tuple[str, int]]:
+    keys = pc.unique(pa.array(codes.astype(np.int64) * 8 + mode)).to_numpy()
+    names = dictionary.take(pa.array(keys // 8)).to_pylist()
     return zip(names, (1 << (keys % 8)).tolist(), strict=True)

@@ -20,12 +20,13 @@ EVENTS_PREFIX = "events/"
 INDEX_PREFIX = "index/"
 
 _STEPS_PER_FOLDER = 1000
-_LARGEST_STEP = 10**12 - 1
+LAST_STEP = 10**12 - 1
 # File names end at 255 bytes nearly everywhere; step, sequence number and ending need the rest.
 _LONGEST_WORKER = 200
 
 _V2_INDEX = re.compile(r"^index/\d{9,}/(\d{12})-(\d{6,})_(.+)\.parquet$")
 _V1_INDEX = re.compile(r"^index/\d{9,}/(\d+)_(.+)\.json$")
+_V1_AGAIN = re.compile(r"^index/\d{9,}/(\d+)_(.+)-(\d{6,})\.again$")
 _V2_EVENTS = re.compile(r"^events/\d{12}/(\d{12})-(\d{6,})_(.+)\.tfevents$")
 _COLLECTIONS = re.compile(r"^collections/[^/]+/(.+)_collections\.json$")
 
@@ -34,11 +35,19 @@ _CLASSIC_DEVICE = re.compile(r"^_job-[A-Za-z0-9]+_replica-\d+_task-\d+_device-[A
 
 
 class IndexName(NamedTuple):
-    """What the name of an index file says. `seq` is None in format v1."""
+    """What the name of an index file says.
+
+    Attributes:
+        step: the first step in it.
+        seq: its sequence number; None in format v1.
+        worker: who wrote it.
+        attempt: how often a v1 file had been replaced.
+    """
 
     step: int
     seq: int | None
     worker: str
+    attempt: int = 0
 
 
 def collections_key(worker: str, classic: bool = False) -> str:
@@ -66,6 +75,14 @@ def classic_index_key(step: int, worker: str) -> str:
     return f"index/{folder}/{_step_text(step)}_{_worker_text(worker, classic=True)}.json"
 
 
+def classic_again_key(step: int, worker: str, attempt: int) -> str:
+    """An empty file beside an index file of v1, which says that it was replaced.
+
+    The original passes over files that end in neither `.json` nor `.csv`.
+    """
+    return f"{classic_index_key(step, worker).removesuffix('.json')}-{attempt:06d}.again"
+
+
 def classic_index_start(step: int) -> str:
     """A key that sorts before the index files of this and all later steps, in both formats."""
     step = max(step, 0)
@@ -78,6 +95,8 @@ def parse_index_key(key: str) -> IndexName | None:
         return IndexName(int(match[1]), int(match[2]), unquote(match[3]))
     if match := _V1_INDEX.match(key):
         return IndexName(int(match[1]), None, _worker_from(match[2]))
+    if match := _V1_AGAIN.match(key):
+        return IndexName(int(match[1]), None, _worker_from(match[2]), int(match[3]))
     return None
 
 
@@ -94,8 +113,8 @@ def parse_collections_worker(key: str) -> str | None:
 
 
 def _step_text(step: int) -> str:
-    if not 0 <= step <= _LARGEST_STEP:
-        raise SMDebugValueError(f"step must lie between 0 and {_LARGEST_STEP}, got {step}")
+    if not 0 <= step <= LAST_STEP:
+        raise SMDebugValueError(f"step must lie between 0 and {LAST_STEP}, got {step}")
     return f"{step:012d}"
 
 

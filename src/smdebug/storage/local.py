@@ -97,6 +97,10 @@ class LocalStore:
     def exists(self) -> bool:
         return os.path.isdir(self.root)
 
+    def first(self) -> str | None:
+        with os.scandir(self.root) as entries:
+            return next((entry.name for entry in entries), None)
+
     def path(self, key: str) -> str | None:
         return os.path.join(self.root, check_key(key))
 

@@ -54,6 +54,9 @@ class MemoryStore:
     def exists(self) -> bool:
         return True
 
+    def first(self) -> str | None:
+        return next(iter(self._objects), None)
+
     def path(self, key: str) -> str | None:
         return None
 

@@ -101,6 +101,14 @@ class ObjectStore:
             raise
         return True
 
+    def first(self) -> str | None:
+        import obstore
+
+        for batch in obstore.list(self._bucket, chunk_size=1):
+            for item in batch:
+                return str(item["path"])
+        return None
+
     def path(self, key: str) -> str | None:
         return None
 

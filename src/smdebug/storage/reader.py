@@ -5,19 +5,25 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.storage.arrow import pa
 from smdebug.storage.catalog import Segment, StepArrays
 from smdebug.storage.classic import ClassicSegment, ClassicStep, parse_classic
-from smdebug.storage.index import SCHEMA, newest_rows
+from smdebug.storage.index import EMPTY, SCHEMA, newest_rows
 from smdebug.storage.index_file import ColumnCache, IndexFile
 from smdebug.storage.layout import (
     COLLECTIONS_PREFIX,
     END_KEY,
+    EVENTS_PREFIX,
     INDEX_PREFIX,
     IndexName,
+    classic_index_key,
     classic_index_start,
     parse_collections_worker,
     parse_index_key,
@@ -35,6 +41,9 @@ logger = logging.getLogger("smdebug.storage")
 # Compaction may take files away while they are being opened; it never does so for ever.
 _TRIES = 5
 
+# What it takes to sort rows and to tell the newest.
+_ORDERING = ("worker", "tensor", "step", "seq", "position")
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -47,16 +56,38 @@ class RunReader:
 
     Attributes:
         version: grows whenever a refresh found something new.
+        listing_seconds: what the last refresh spent on finding out what there is.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.version = 0
+        self.listing_seconds = 0.0
         self._cache = ColumnCache()
+        self._gathered = ColumnCache()
+        self._raw = RawReader(store)
+        self._seen: set[str] = set()
         self._files: dict[str, IndexFile] = {}
         self._classic: list[ClassicSegment] = []
-        self._seen: set[str] = set()
-        self._raw = RawReader(store)
+        self._generation = 0
+        self._start_over()
+
+    def _start_over(self) -> None:
+        """Takes stock of the segments anew: some are there no more."""
+        self._generation += 1
+        self._segments: list[Segment] = []
+        self._reach: list[tuple[int, int]] = []
+        self._names: dict[str, int] = {}
+        self._steps: dict[str, list[StepArrays]] = {}
+        self._add([*self._classic, *self._files.values()])
+
+    def _add(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            self._segments.append(segment)
+            self._reach.append(segment.step_range())
+            self._steps.setdefault(segment.worker, []).append(segment.steps)
+            for name, bits in segment.names.items():
+                self._names[name] = self._names.get(name, 0) | bits
 
     # ---- finding what is there
 
@@ -88,12 +119,15 @@ class RunReader:
             found[worker] = content
         return found
 
-    def refresh(self, since_step: int | None = None) -> bool:
+    def refresh(
+        self, since_step: int | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> bool:
         """Looks for index files that are new, and for those that compaction has replaced.
 
         Args:
             since_step: look only at files of this step and later ones; replaced files are then
                 not noticed.
+            clock: what `listing_seconds` is measured with.
 
         Returns:
             Whether anything changed.
@@ -103,30 +137,33 @@ class RunReader:
         """
         for _ in range(_TRIES):
             try:
-                return self._refresh_once(since_step)
+                return self._refresh_once(since_step, clock)
             except KeyError:
                 continue
         raise IndexReaderException(f"{self.store.url}: index files vanish while they are read")
 
-    def _refresh_once(self, since_step: int | None) -> bool:
-        if since_step is not None:
-            keys = set(self.store.list(INDEX_PREFIX, classic_index_start(since_step)))
-            gone: set[str] = set()
-        else:
+    def _refresh_once(self, since_step: int | None, clock: Callable[[], float]) -> bool:
+        began = clock()
+        after = "" if since_step is None else classic_index_start(since_step)
+        keys = set(self.store.list(INDEX_PREFIX, after))
+        gone = set(self._files) - keys if since_step is None else set()
+        if gone:
+            # Old files are deleted after their replacement is there: this listing shows it.
             keys = set(self.store.list(INDEX_PREFIX))
             gone = set(self._files) - keys
-            if gone:
-                # Old files are deleted after their replacement is there: this listing shows it.
-                keys = set(self.store.list(INDEX_PREFIX))
-                gone = set(self._files) - keys
+        self.listing_seconds = clock() - began
         new = self._open_all(sorted(keys - self._seen))
         for key in gone:
             del self._files[key]
             self._seen.discard(key)
+        if gone:
+            self._start_over()
+        else:
+            self._add(new)
         self.version += bool(new or gone)
-        return new or bool(gone)
+        return bool(new or gone)
 
-    def _open_all(self, keys: list[str]) -> bool:
+    def _open_all(self, keys: list[str]) -> list[Segment]:
         named = [(key, parse_index_key(key)) for key in keys]
         for key, name in named:
             if name is None:
@@ -141,7 +178,7 @@ class RunReader:
         self._classic += classic
         self._files.update(zip((key for key, _ in modern), opened, strict=True))
         self._seen.update(keys)
-        return bool(known)
+        return [*classic, *opened]
 
     def _open_file(self, key: str, name: IndexName) -> IndexFile:
         file = IndexFile(self.store, key, name, self._cache)
@@ -151,7 +188,10 @@ class RunReader:
 
     def _open_classic(self, items: list[tuple[str, IndexName]]) -> list[ClassicSegment]:
         def parse(item: tuple[str, IndexName]) -> ClassicStep:
-            return parse_classic(bytes(self.store.read(item[0])), *item)
+            key, name = item
+            if name.attempt:
+                key = classic_index_key(name.step, name.worker)
+            return parse_classic(bytes(self.store.read(key)), key, name)
 
         by_worker: dict[str, list[ClassicStep]] = {}
         for (_, name), step in zip(items, self._each(parse, items), strict=True):
@@ -164,26 +204,40 @@ class RunReader:
 
     @property
     def segments(self) -> list[Segment]:
-        return [*self._classic, *self._files.values()]
+        return self._segments
 
     def names(self) -> dict[str, int]:
         """Every tensor with the modes it was saved in, as bits."""
-        names: dict[str, int] = {}
-        for segment in self.segments:
-            for name, bits in segment.names.items():
-                names[name] = names.get(name, 0) | bits
-        return names
+        return self._names
 
-    def steps(self) -> dict[str, StepArrays]:
-        """The steps of every worker."""
-        pieces: dict[str, list[StepArrays]] = {}
-        for segment in self.segments:
-            pieces.setdefault(segment.worker, []).append(segment.steps)
-        return {worker: StepArrays.concatenate(piece) for worker, piece in pieces.items()}
+    def names_within(self, begin: int, end: int) -> dict[str, int]:
+        """The tensors saved at the steps `begin <= step < end`, with their modes as bits."""
+
+        def read() -> dict[str, int]:
+            names: dict[str, int] = {}
+            for segment in self._holding(begin, end - 1):
+                for name, bits in segment.names_within(begin, end).items():
+                    names[name] = names.get(name, 0) | bits
+            return names
+
+        return self._again(read)
 
     def names_at(self, step: int) -> set[str]:
         """The tensors saved at a global step."""
-        return self._again(lambda: set().union(*(s.names_at(step) for s in self.segments)))
+        return set(self.names_within(step, step + 1))
+
+    def steps(self) -> dict[str, StepArrays]:
+        """The steps of every worker."""
+        for worker, pieces in self._steps.items():
+            # Joined once, so that a long run is not joined anew with every step.
+            self._steps[worker] = [StepArrays.concatenate(pieces)]
+        return {worker: pieces[0] for worker, pieces in self._steps.items()}
+
+    def _holding(self, low: int, high: int) -> list[Segment]:
+        """The segments that may hold steps from `low` to `high`."""
+        reach = np.array(self._reach, np.int64).reshape(-1, 2)
+        hits = np.flatnonzero((reach[:, 0] <= high) & (reach[:, 1] >= low))
+        return [self._segments[place] for place in hits.tolist()]
 
     def original_name(self, tensor: str) -> str:
         """The name a tensor had in the framework's graph."""
@@ -195,25 +249,39 @@ class RunReader:
 
         With `steps`, rows of other steps may be missing.
         """
-        needed = list(dict.fromkeys([*columns, "worker", "tensor", "step", "seq", "position"]))
+        needed = list(dict.fromkeys([*columns, *_ORDERING]))
+        if steps is None:
+            found = self._again(lambda: self._gather(tensor, needed))
+        else:
+            low, high = min(steps, default=0), max(steps, default=-1)
+            found = self._again(lambda: _rows_of(self._holding(low, high), tensor, needed, steps))
+        return found.select(list(columns))
 
-        def read() -> pa.Table:
-            pieces = [segment.rows(tensor, needed, steps) for segment in self.segments]
-            found = [piece for piece in pieces if piece is not None]
-            return pa.concat_tables(found or [SCHEMA.empty_table().select(needed)])
-
-        return newest_rows(self._again(read)).select(list(columns))
+    def _gather(self, tensor: str, columns: list[str]) -> pa.Table:
+        """All rows of a tensor; kept, so that only new segments have to be read next time."""
+        key = (tensor, tuple(columns))
+        known = self._gathered.get(key)
+        if known is None or known.generation != self._generation:
+            known = _Gathered(EMPTY.select(columns), 0, self._generation)
+        if known.segments < len(self._segments):
+            table = _rows_of(self._segments[known.segments :], tensor, columns)
+            if known.table.num_rows:
+                table = newest_rows(pa.concat_tables([known.table, table])).combine_chunks()
+            known = _Gathered(table, len(self._segments), self._generation)
+            self._gathered.put(key, known)
+        return known.table
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The whole index; without `columns`, those that hold anything."""
+        """The whole index; without `columns`, the key columns and those that hold anything."""
         if columns is None:
-            present = set().union(*(segment.present_columns() for segment in self.segments))
+            present = {"step", "mode", "mode_step", "worker", "tensor"}
+            present = present.union(*(segment.present_columns() for segment in self._segments))
             columns = [name for name in SCHEMA.names if name in present]
-        needed = list(dict.fromkeys([*columns, "worker", "tensor", "step", "seq", "position"]))
+        needed = list(dict.fromkeys([*columns, *_ORDERING]))
 
         def read() -> pa.Table:
-            empty = SCHEMA.empty_table().select(needed)
-            return pa.concat_tables([empty, *(s.table(needed) for s in self.segments)])
+            empty = EMPTY.select(needed)
+            return pa.concat_tables([empty, *(s.table(needed) for s in self._segments)])
 
         return newest_rows(self._again(read)).select(list(columns))
 
@@ -250,6 +318,12 @@ class RunReader:
 
     # ---- raw tensors
 
+    def has_later_events(self, event_file: str) -> bool:
+        """Whether the worker of an event file has one of a later step."""
+        worker = event_file.rpartition("/")[2].partition("_")[2]
+        later = self.store.list(EVENTS_PREFIX, event_file)
+        return any(key.rpartition("/")[2].partition("_")[2] == worker for key in later)
+
     def read_values(self, places: Sequence[Place]) -> list[Array]:
         """Reads records; see `RawReader.read_values`."""
         return self._raw.read_values(places)
@@ -259,3 +333,25 @@ class RunReader:
 
     def _each(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return each(self.store, work, items)
+
+
+@dataclass(frozen=True)
+class _Gathered:
+    """The rows of a tensor in the first so many segments of a generation."""
+
+    table: pa.Table
+    segments: int
+    generation: int
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.table.nbytes)
+
+
+def _rows_of(
+    segments: Sequence[Segment], tensor: str, columns: list[str], steps: set[int] | None = None
+) -> pa.Table:
+    pieces = [segment.rows(tensor, columns, steps) for segment in segments]
+    found = [piece for piece in pieces if piece is not None]
+    empty = EMPTY.select(columns)
+    return newest_rows(pa.concat_tables(found)) if found else empty

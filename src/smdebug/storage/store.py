@@ -52,6 +52,9 @@ class Store(Protocol):
     def exists(self) -> bool:
         """Whether the place itself is there: the directory, the bucket."""
 
+    def first(self) -> str | None:
+        """Something that lies in the place, whether it is a key or not; None when it is empty."""
+
     def path(self, key: str) -> str | None:
         """The file that other programs can open for a key; None when there is no such file."""
 

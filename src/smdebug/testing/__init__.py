@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from smdebug.testing.make_run import make_run
+    from smdebug.testing.runs import make_run
     from smdebug.testing.store_contract import StoreContract
 
 __all__ = ["StoreContract", "make_run"]
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
 
         return StoreContract
     if name == "make_run":
-        from smdebug.testing.make_run import make_run
+        from smdebug.testing.runs import make_run
 
         return make_run
     raise AttributeError(f"module 'smdebug.testing' has no attribute {name!r}")

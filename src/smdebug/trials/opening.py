@@ -7,6 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from smdebug.config import checks
 from smdebug.exceptions import MissingCollectionFiles, TrialNotFound
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ logger = logging.getLogger("smdebug.trials")
 # How often somebody who waits looks again.
 POLL_SECONDS = 0.25
 _DEFAULT_WAIT = 60.0
-_PARTS = ("collections/", "events/", "index/", "training_job_end.ts", "claim.smd")
+# What only a run has; what is found soonest comes first.
+_PARTS = ("collections/", "training_job_end.ts", "claim.smd", "index/", "events/")
 
 
 def wait_for_job(reader: RunReader, wait_seconds: float | None) -> None:
@@ -33,9 +35,8 @@ def wait_for_job(reader: RunReader, wait_seconds: float | None) -> None:
         TrialNotFound: the place does not exist or holds something else.
         MissingCollectionFiles: the job has ended, or the time is over.
     """
-    if wait_seconds is None:
-        _require_place(reader.store)
-    limit = _DEFAULT_WAIT if wait_seconds is None else wait_seconds
+    limit = _DEFAULT_WAIT if wait_seconds is None else checks.seconds("wait_seconds", wait_seconds)
+    _require_place(reader.store, may_come=wait_seconds is not None)
     deadline = time.monotonic() + limit
     told = False
     while True:
@@ -56,16 +57,22 @@ def wait_for_job(reader: RunReader, wait_seconds: float | None) -> None:
         pause(POLL_SECONDS)
 
 
-def _require_place(store: Store) -> None:
+def _require_place(store: Store, may_come: bool) -> None:
     if not store.exists():
+        # A directory may still be made; a bucket that is not there is a wrong name.
+        if may_come and not store.remote:
+            return
         raise TrialNotFound(
             f"{store.url} does not exist; expected the out_dir of a hook. "
-            "For a job that is yet to begin there, pass wait_seconds"
+            "For a job that is yet to make it, pass wait_seconds"
         )
-    first = next(store.list(), None)
-    if first is not None and not any(next(store.list(part), None) for part in _PARTS):
+    if may_come or any(next(store.list(part), None) for part in _PARTS):
+        return
+    other = store.first()
+    # A part of a run that is listed as empty is being written.
+    if other is not None and f"{other.partition('/')[0]}/" not in _PARTS:
         raise TrialNotFound(
-            f"{store.url} is not a run: it holds {first}, but no collections, events or index"
+            f"{store.url} is not a run: it holds {other}, but no collections, events or index"
         )
 
 

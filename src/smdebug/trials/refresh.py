@@ -52,11 +52,11 @@ class Refresher:
                 out. None lists everything.
             full: list everything.
         """
-        began = self._clock()
-        full = full or newest_step is None or self._full_is_due(began)
-        changed = self._reader.refresh(None if full else newest_step)
+        full = full or newest_step is None or self._full_is_due(self._clock())
+        changed = self._reader.refresh(None if full else newest_step, self._clock)
         self._last = self._clock()
-        self._cost = self._last - began
+        # Reading what is new is not what a refresh costs: it is done once, whenever it is done.
+        self._cost = self._reader.listing_seconds
         if full:
             self._last_full, self._full_cost = self._last, self._cost
         return changed

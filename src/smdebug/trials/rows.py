@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,12 +17,14 @@ class RowIndex:
     """Where the rows of one tensor stand, by step, mode and worker.
 
     Args:
-        table: the rows, with the columns worker, step, mode and mode_step.
+        table: the rows, with the columns worker, step, mode and mode_step, and others.
         version: of the trial they were read from.
     """
 
     def __init__(self, table: pa.Table, version: int) -> None:
         self.version = version
+        self.table = table
+        self._columns: dict[str, list[Any]] = {}
         self.step = table["step"].to_numpy()
         self._mode_step = table["mode_step"].to_numpy()
         self._mode = mode_numbers(dictionary_array(table["mode"]))
@@ -57,17 +59,29 @@ class RowIndex:
                 return rows[step]
         return None
 
-    def by_step(self, mode: ModeKeys, worker: str | None) -> dict[int, int]:
+    def column(self, name: str) -> list[Any]:
+        """A column as Python values, None where it is null."""
+        if name not in self._columns:
+            self._columns[name] = self.table[name].to_pylist()
+        return self._columns[name]
+
+    def by_step(self, mode: ModeKeys, worker: str | None, reach: int | None) -> dict[int, int]:
+        """Rows by step, ascending, of one worker, or of the first that has the step.
+
+        Args:
+            mode: the numbering of the steps.
+            worker: whose rows.
+            reach: the last global step; None for all.
+        """
         found: dict[int, int] = {}
         for name, rows in zip(self.workers, self._map(mode), strict=True):
             if worker is None or name == worker:
-                # The first worker that has a step speaks for it.
                 found = {**rows, **found}
-        return dict(sorted(found.items()))
-
-    def steps(self, mode: ModeKeys, reach: int | None) -> list[int]:
-        found = self.by_step(mode, None)
-        return [step for step, row in found.items() if reach is None or self.step[row] <= reach]
+        return {
+            step: row
+            for step, row in sorted(found.items())
+            if reach is None or self.step[row] <= reach
+        }
 
     def workers_at(self, step: int, mode: ModeKeys) -> list[str]:
         maps = zip(self.workers, self._map(mode), strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import SMDebugRuntimeError
+from smdebug.storage.index import SCHEMA
 
 if TYPE_CHECKING:
     from smdebug.storage.reader import RunReader
@@ -31,7 +32,7 @@ def run_query(
         if paths and all(path is not None for path in paths):
             connection.register("stored", connection.read_parquet(paths))
         else:
-            connection.register("stored", reader.table())
+            connection.register("stored", reader.table(SCHEMA.names))
         begin, end = range_steps
         condition = f"step >= {begin or 0}" + (f" and step < {end}" if end is not None else "")
         connection.execute(f"create view run as select * from stored where {condition}")

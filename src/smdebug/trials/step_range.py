@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from smdebug.exceptions import SMDebugValueError
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ def checked_range(range_steps: Any) -> tuple[int | None, int | None]:
     if range_steps is None:
         return None, None
     if isinstance(range_steps, (tuple, list)) and len(range_steps) == 2:
-        begin, end = range_steps
+        begin, end = (int(b) if isinstance(b, np.integer) else b for b in range_steps)
         if all(bound is None or _is_step(bound) for bound in (begin, end)) and (
             begin is None or end is None or begin < end
         ):

@@ -38,6 +38,7 @@ class StepTable:
         finished: the job has ended, so everything is complete.
         window: how many steps may wait for a slow worker.
         range_steps: first step (inclusive) and last step (exclusive) to know of.
+        complete_to: a step that was complete before, and so stays.
     """
 
     def __init__(
@@ -47,14 +48,16 @@ class StepTable:
         finished: bool = False,
         window: int = 1000,
         range_steps: tuple[int | None, int | None] = (None, None),
+        complete_to: int = -1,
     ) -> None:
         self._begin, self._end = range_steps
         self._finished = finished
-        pieces = [_within(steps, self._begin, self._end) for steps in workers.values()]
+        pieces = [_newest(_within(each, self._begin, self._end)) for each in workers.values()]
         # Several workers bring the same step; several segments may bring it again.
         delivered = [np.unique(piece.step) for piece in pieces]
         self._known, counts = np.unique(_joined(delivered), return_counts=True)
-        self.last_complete_step = self._last_complete(counts, num_workers, window)
+        last = self._last_complete(counts, num_workers, window)
+        self.last_complete_step = max(last, complete_to)
         self._read_modes(StepArrays.concatenate(pieces))
 
     def _last_complete(self, counts: Ints, num_workers: int, window: int) -> int:
@@ -71,8 +74,7 @@ class StepTable:
         return int(self._known[last]) if last >= 0 else -1
 
     def _read_modes(self, all_steps: StepArrays) -> None:
-        # By step and mode the newest segment decides; sorted so that the newest comes last.
-        order = np.lexsort((all_steps.seq, all_steps.step))
+        order = np.argsort(all_steps.step, kind="stable")
         step, mode = all_steps.step[order], all_steps.mode[order]
         mode_step = all_steps.mode_step[order]
         self._mode_of = _Lookup(step, np.arange(len(step)))
@@ -117,6 +119,8 @@ class StepTable:
 
     def state(self, step: int, mode: ModeKeys = ModeKeys.GLOBAL) -> StepState:
         """Whether a step is there, may still come, or never will."""
+        if mode is ModeKeys.GLOBAL and self._begin is not None and step < self._begin:
+            return StepState.UNAVAILABLE
         known = self._known if mode is ModeKeys.GLOBAL else self._mode_steps(mode)
         place = int(np.searchsorted(known, step))
         if place == len(known):
@@ -151,6 +155,16 @@ class _Lookup:
         if place == len(self.keys) or self.keys[place] != key:
             return None
         return int(self.values[place])
+
+
+def _newest(steps: StepArrays) -> StepArrays:
+    """Of every step of a worker, what its newest segment says; it may be in several modes."""
+    order = np.lexsort((steps.seq, steps.step))
+    step, seq = steps.step[order], steps.seq[order]
+    _, place, counts = np.unique(step, return_index=True, return_counts=True)
+    newest = np.repeat(seq[place + counts - 1], counts) if len(step) else seq
+    kept = order[seq == newest]
+    return StepArrays(steps.step[kept], steps.mode[kept], steps.mode_step[kept], steps.seq[kept])
 
 
 def _within(steps: StepArrays, begin: int | None, end: int | None) -> StepArrays:

@@ -29,14 +29,14 @@ from smdebug.trials.rows import RowIndex
 from smdebug.trials.steps import StepState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import pyarrow as pa
+    from collections.abc import Iterable, Sequence
 
     from smdebug.trials.trial import Trial
 
 __all__ = ["StepState", "Tensor"]
 
+# From here on all rows of a tensor are read at once.
+_FEW = 3
 _KEY_COLUMNS = ["worker", "step", "mode", "mode_step"]
 
 
@@ -58,8 +58,9 @@ class Tensor:
     def __init__(self, name: str, trial: Trial) -> None:
         self.name = name
         self.trial = trial
-        self._index: RowIndex | None = None
-        self._columns: dict[str, Any] = {}
+        self._snapshots: dict[tuple[str, ...], RowIndex] = {}
+        # How often single steps were asked for since the trial last found something new.
+        self._asked = (-1, 0)
 
     @property
     def original_name(self) -> str:
@@ -72,9 +73,9 @@ class Tensor:
         self, mode: ModeKeys = ModeKeys.GLOBAL, show_incomplete_steps: bool = False
     ) -> list[int]:
         """The sorted steps at which the tensor was saved, in the numbering of `mode`."""
-        self.trial.maybe_refresh()
+        rows = self._rows()
         reach = None if show_incomplete_steps else self.trial.last_complete_step
-        return self._rows().steps(mode, reach)
+        return list(rows.by_step(mode, None, reach))
 
     def prev_steps(
         self, step: int, n: int | None = None, mode: ModeKeys = ModeKeys.GLOBAL
@@ -85,8 +86,7 @@ class Tensor:
 
     def workers(self, step_num: int, mode: ModeKeys = ModeKeys.GLOBAL) -> list[str]:
         """The workers that saved the tensor at a step."""
-        self.trial.maybe_refresh()
-        workers = self._rows().workers_at(step_num, mode)
+        workers = self._rows_at(step_num, mode, []).workers_at(step_num, mode)
         if not workers:
             raise TensorUnavailableForStep(self.name, step_num, mode)
         return workers
@@ -111,11 +111,11 @@ class Tensor:
             InvalidWorker: this worker did not save it.
             DataCorrupted: the stored bytes are damaged.
         """
-        row = self._row(step_num, mode, worker)
-        (value,) = self._read_values([row])
+        rows = self._rows_at(step_num, mode, VALUE_COLUMNS)
+        row = self._row(rows, step_num, mode, worker)
+        (value,) = self._read_values(rows, [row])
         if value is None:
-            has_reductions = bool(self._saved_reductions(row))
-            raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions)
+            raise self._not_raw(rows, row, step_num, mode)
         return value
 
     def values(
@@ -131,9 +131,9 @@ class Tensor:
             worker: whose values; the first one's when None.
             steps: which steps; all that were saved when None. Steps without a value are left out.
         """
-        self.trial.maybe_refresh()
-        found = self._chosen(mode, worker, steps)
-        values = self._read_values(list(found.values()))
+        rows = self._rows(VALUE_COLUMNS)
+        found = self._chosen(rows, mode, worker, steps)
+        values = self._read_values(rows, list(found.values()))
         return {step: value for step, value in zip(found, values, strict=True) if value is not None}
 
     # ---- reductions
@@ -153,25 +153,26 @@ class Tensor:
             TensorUnavailableForStep: neither the reduction nor the value was saved.
         """
         name = canonical_reduction(reduction_name, abs)
-        row = self._row(step_num, mode, worker)
-        saved = self._column(name)[row]
+        rows = self._rows_at(step_num, mode, [name, *VALUE_COLUMNS])
+        row = self._row(rows, step_num, mode, worker)
+        saved = rows.column(name)[row]
         if saved is not None:
             found: np.float64 = np.float64(saved)
             return found
-        (value,) = self._read_values([row])
+        (value,) = self._read_values(rows, [row])
         if value is None:
-            has_reductions = bool(self._saved_reductions(row))
-            raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions)
+            raise self._not_raw(rows, row, step_num, mode)
         return compute_reduction(value, name)
 
     def reduction_values(
         self, step_num: int, mode: ModeKeys = ModeKeys.GLOBAL, worker: str | None = None
     ) -> dict[tuple[str, bool], np.float64]:
         """The reductions saved at a step, as (name, abs) to value."""
-        row = self._row(step_num, mode, worker)
+        rows = self._rows_at(step_num, mode, [])
+        row = self._row(rows, step_num, mode, worker)
         return {
             (name.removeprefix("abs_"), name.startswith("abs_")): np.float64(value)
-            for name, value in self._saved_reductions(row).items()
+            for name, value in self._saved_reductions(rows, row).items()
         }
 
     def series(
@@ -196,31 +197,42 @@ class Tensor:
         Example:
             >>> steps, norms = trial.tensor("gradient/fc.weight").series("l2")  # doctest: +SKIP
         """
-        self.trial.maybe_refresh()
-        found = self._chosen(mode, worker, None)
-        steps, rows = np.array(list(found), np.int64), list(found.values())
         if reduction is None:
-            return self._scalar_series(steps, rows)
+            return self._scalar_series(mode, worker)
         name = canonical_reduction(reduction, abs)
-        column = self._column(name)
-        values = [column[row] for row in rows]
-        missing = [place for place, value in enumerate(values) if value is None]
-        raw = self._read_values([rows[place] for place in missing])
-        for place, value in zip(missing, raw, strict=True):
-            values[place] = None if value is None else float(compute_reduction(value, name))
-        return _present(steps, values, np.dtype(np.float64))
+        rows = self._rows([name])
+        found = self._chosen(rows, mode, worker, None)
+        column = rows.column(name)
+        values = [column[row] for row in found.values()]
+        if any(value is None for value in values):
+            return self._computed_series(name, mode, worker)
+        return np.array(list(found), np.int64), np.array(values, np.float64)
 
-    def _scalar_series(self, steps: Array, rows: list[int]) -> tuple[Array, Array]:
-        values = self._read_values(rows)
-        kinds = {value.dtype for value in values if value is not None}
-        for step, value in zip(steps, values, strict=True):
-            if value is not None and value.size != 1:
+    def _computed_series(
+        self, name: str, mode: ModeKeys, worker: str | None
+    ) -> tuple[Array, Array]:
+        """A reduction that was not saved everywhere."""
+        rows = self._rows([name, *VALUE_COLUMNS], refresh=False)
+        found = self._chosen(rows, mode, worker, None)
+        column = rows.column(name)
+        missing = {step: row for step, row in found.items() if column[row] is None}
+        raw = self._read_values(rows, list(missing.values()))
+        values = {step: column[row] for step, row in found.items()}
+        for step, value in zip(missing, raw, strict=True):
+            values[step] = None if value is None else float(compute_reduction(value, name))
+        return _present(values, np.dtype(np.float64))
+
+    def _scalar_series(self, mode: ModeKeys, worker: str | None) -> tuple[Array, Array]:
+        values = self.values(mode, worker)
+        for step, value in values.items():
+            if value.size != 1:
                 raise SMDebugValueError(
                     f"tensor {self.name} has shape {value.shape} at step {step}, so its course is "
                     "not a series of numbers; name a reduction, such as series('mean')"
                 )
+        kinds = {value.dtype for value in values.values()}
         kind = np.result_type(*kinds) if kinds else np.dtype(np.float64)
-        return _present(steps, [None if v is None else v.reshape(-1)[0] for v in values], kind)
+        return _present({step: value.reshape(-1)[0] for step, value in values.items()}, kind)
 
     # ---- shapes
 
@@ -232,8 +244,8 @@ class Tensor:
         Raises:
             ShapeUnavailableForStep: neither the shape nor the value was saved.
         """
-        row = self._row(step_num, mode, worker)
-        shape = self._shape_of(row)
+        rows = self._rows_at(step_num, mode, VALUE_COLUMNS)
+        shape = self._shape_of(rows, self._row(rows, step_num, mode, worker))
         if shape is None:
             raise ShapeUnavailableForStep(self.name, step_num, mode)
         return shape
@@ -242,77 +254,100 @@ class Tensor:
         self, mode: ModeKeys = ModeKeys.GLOBAL, worker: str | None = None
     ) -> dict[int, tuple[int, ...]]:
         """The shapes at all steps where they are known."""
-        self.trial.maybe_refresh()
-        found = self._chosen(mode, worker, None)
-        shapes = {step: self._shape_of(row) for step, row in found.items()}
+        rows = self._rows(VALUE_COLUMNS)
+        found = self._chosen(rows, mode, worker, None)
+        shapes = {step: self._shape_of(rows, row) for step, row in found.items()}
         return {step: shape for step, shape in shapes.items() if shape is not None}
 
-    def _shape_of(self, row: int) -> tuple[int, ...] | None:
-        saved = self._column("shape")[row]
+    def _shape_of(self, rows: RowIndex, row: int) -> tuple[int, ...] | None:
+        saved = rows.column("shape")[row]
         if saved is not None:
             return tuple(saved)
-        (value,) = self._read_values([row])
+        (value,) = self._read_values(rows, [row])
         return None if value is None else value.shape
 
     # ---- rows
 
-    def _rows(self) -> RowIndex:
-        """The rows of the tensor, read again when the trial has found something new."""
-        version = self.trial.version
-        if self._index is None or self._index.version != version:
-            table = self.trial.rows(self.name, _KEY_COLUMNS)
-            self._index = RowIndex(table, version)
-            self._columns = {}
-        return self._index
+    def _rows(self, columns: Sequence[str] = (), refresh: bool = True) -> RowIndex:
+        """The rows of the tensor with these columns, as of now.
 
-    def _column(self, name: str) -> Any:
-        self._rows()
-        if name not in self._columns:
-            self._columns[name] = self.trial.rows(self.name, [name])[name].to_pylist()
-        return self._columns[name]
+        Everything one question needs comes from one such snapshot: a refresh in between would
+        move the rows.
+        """
+        if refresh:
+            self.trial.maybe_refresh()
+        key = tuple(columns)
+        known = self._snapshots.get(key)
+        if known is None or known.version != self.trial.version:
+            needed = list(dict.fromkeys([*_KEY_COLUMNS, *columns]))
+            table = self.trial.rows(self.name, needed)
+            version = self.trial.version
+            self._snapshots = {
+                key: rows for key, rows in self._snapshots.items() if rows.version == version
+            }
+            known = self._snapshots[key] = RowIndex(table, version)
+        return known
 
-    def _saved_reductions(self, row: int) -> dict[str, float]:
-        rows = self._rows()
-        step = {int(rows.step[row])}
-        table = self.trial.rows(self.name, [*_KEY_COLUMNS, *REDUCTION_NAMES], steps=step)
-        place = RowIndex(table, 0).row(
-            int(rows.step[row]), ModeKeys.GLOBAL, rows.workers[rows.worker[row]]
-        )
+    def _rows_at(self, step_num: int, mode: ModeKeys, columns: Sequence[str]) -> RowIndex:
+        """The rows of one step, as of now; others may be there.
+
+        Whoever follows a job asks for the newest step, and the rows of all steps would be read
+        for it again and again. Whoever asks for several steps is better served with all rows.
+        """
+        self.trial.maybe_refresh()
+        known = self._snapshots.get(tuple(columns))
+        if known is not None and known.version == self.trial.version:
+            return known
+        asked = self._asked[1] if self._asked[0] == self.trial.version else 0
+        global_step = self.trial.known_global_step(mode, step_num)
+        if self.trial.loaded_all_steps or asked >= _FEW or global_step is None:
+            return self._rows(columns, refresh=False)
+        self._asked = (self.trial.version, asked + 1)
+        needed = list(dict.fromkeys([*_KEY_COLUMNS, *columns]))
+        return RowIndex(self.trial.rows(self.name, needed, steps={global_step}), -1)
+
+    def _saved_reductions(self, rows: RowIndex, row: int) -> dict[str, float]:
+        step, worker = int(rows.step[row]), rows.workers[rows.worker[row]]
+        table = self.trial.rows(self.name, [*_KEY_COLUMNS, *REDUCTION_NAMES], steps={step})
+        place = RowIndex(table, rows.version).row(step, ModeKeys.GLOBAL, worker)
         found = {} if place is None else table.slice(place, 1).to_pylist()[0]
         return {name: found[name] for name in REDUCTION_NAMES if found.get(name) is not None}
 
-    def _row(self, step_num: int, mode: ModeKeys, worker: str | None) -> int:
-        self.trial.maybe_refresh()
-        rows = self._rows()
+    def _not_raw(self, rows: RowIndex, row: int, step_num: int, mode: ModeKeys) -> Exception:
+        has_reductions = bool(self._saved_reductions(rows, row))
+        return TensorUnavailableForStep(self.name, step_num, mode, has_reductions)
+
+    def _row(self, rows: RowIndex, step_num: int, mode: ModeKeys, worker: str | None) -> int:
         row = rows.row(step_num, mode, worker)
         if row is not None:
             return row
-        if worker is not None and worker not in self.trial.workers():
-            raise InvalidWorker(worker, tuple(self.trial.workers()))
-        if worker is not None and rows.workers_at(step_num, mode):
-            raise InvalidWorker(worker, tuple(rows.workers_at(step_num, mode)))
-        state = self.trial.has_passed_step(step_num, mode)
-        if state is StepState.AVAILABLE:
-            raise TensorUnavailableForStep(self.name, step_num, mode)
+        known = self.trial.known_workers()
+        if worker is not None and worker not in known:
+            raise InvalidWorker(worker, tuple(known))
+        state = self.trial.known_state(step_num, mode)
         if state is StepState.UNAVAILABLE:
             raise StepUnavailable(step_num, mode)
-        raise StepNotYetAvailable(step_num, mode)
+        if state is StepState.NOT_YET_AVAILABLE:
+            raise StepNotYetAvailable(step_num, mode)
+        if worker is not None and rows.workers_at(step_num, mode):
+            raise InvalidWorker(worker, tuple(rows.workers_at(step_num, mode)))
+        raise TensorUnavailableForStep(self.name, step_num, mode)
 
     def _chosen(
-        self, mode: ModeKeys, worker: str | None, steps: Iterable[int] | None
+        self, rows: RowIndex, mode: ModeKeys, worker: str | None, steps: Iterable[int] | None
     ) -> dict[int, int]:
-        """Rows by step."""
-        rows = self._rows()
+        """Rows by step: the given steps, or all that are complete."""
         if worker is not None and worker not in rows.workers:
             raise InvalidWorker(worker, tuple(rows.workers))
-        if steps is None:
-            return rows.by_step(mode, worker)
-        return {step: self._row(step, mode, worker) for step in steps}
+        if steps is not None:
+            return {step: self._row(rows, step, mode, worker) for step in steps}
+        reach = self.trial.last_complete_step if worker is None else None
+        return rows.by_step(mode, worker, reach)
 
-    def _read_values(self, rows: list[int]) -> list[Array | None]:
-        if not rows:
+    def _read_values(self, rows: RowIndex, chosen: list[int]) -> list[Array | None]:
+        if not chosen:
             return []
-        table = self._value_table().take(rows)
+        table = rows.table.take(chosen)
         places = places_of(table, self.name)
         raw = iter(self.trial.read_values([place for place in places if place is not None]))
         columns = [table[name].to_pylist() for name in ("value", "dtype", "shape")]
@@ -323,12 +358,6 @@ class Tensor:
             else:
                 values.append(_from_index(value, dtype, shape))
         return values
-
-    def _value_table(self) -> pa.Table:
-        self._rows()
-        if "" not in self._columns:
-            self._columns[""] = self.trial.rows(self.name, VALUE_COLUMNS)
-        return self._columns[""]
 
     def __repr__(self) -> str:
         return f"<Tensor {self.name!r} of trial {self.trial.name!r}>"
@@ -349,6 +378,6 @@ def _from_index(value: float | None, dtype: str | None, shape: list[int] | None)
     return array
 
 
-def _present(steps: Array, values: list[Any], kind: np.dtype[Any]) -> tuple[Array, Array]:
-    kept = [place for place, value in enumerate(values) if value is not None]
-    return steps[kept], np.array([values[place] for place in kept], kind)
+def _present(values: dict[int, Any], kind: np.dtype[Any]) -> tuple[Array, Array]:
+    kept = {step: value for step, value in values.items() if value is not None}
+    return np.array(list(kept), np.int64), np.array(list(kept.values()), kind)

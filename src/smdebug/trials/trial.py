@@ -21,6 +21,7 @@ from smdebug.exceptions import (
 )
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.catalog import mode_bit
+from smdebug.storage.layout import LAST_STEP
 from smdebug.storage.reader import RunReader
 from smdebug.storage.store import Store, open_store
 from smdebug.trials.opening import POLL_SECONDS, pause, wait_for_job
@@ -89,6 +90,7 @@ class Trial:
         self._cached: dict[Any, Array] | None = {} if cache else None
         self._tensors: dict[str, Tensor] = {}
         self._managers: dict[str, CollectionManager] = {}
+        self._collection_files: dict[str, Any] = {}
         self._steps = StepTable({})
         self._names: dict[str, int] = {}
         wait_for_job(self._reader, wait_seconds)
@@ -99,7 +101,18 @@ class Trial:
 
     def _read_collections(self) -> None:
         for worker, content in self._reader.collections().items():
-            self._managers[worker] = CollectionManager.from_json_dict(content)
+            if self._collection_files.get(worker) == content:
+                continue
+            self._collection_files[worker] = content
+            manager = CollectionManager.from_json_dict(content)
+            if worker in self._managers:
+                # What a script did to its collections stays; the job has only added names.
+                known = self._managers[worker].get_collections()
+                for name, collection in manager.get_collections().items():
+                    present = known.setdefault(name, collection)
+                    present.tensor_names = present.tensor_names | collection.tensor_names
+            else:
+                self._managers[worker] = manager
 
     # ---- refreshing
 
@@ -112,30 +125,40 @@ class Trial:
         """Looks for new steps, unless that is switched off or there can be none."""
         if self.loaded_all_steps or not self.dynamic_refresh or not self._refresher.due():
             return
-        self.refresh_data()
+        self._refresh(full=False)
 
     def refresh_data(self) -> None:
-        """Looks for new steps now."""
+        """Looks for new steps now, everywhere."""
+        self._refresh(full=True)
+
+    def _refresh(self, full: bool) -> None:
         if self.loaded_all_steps:
             return
         # Asked before looking: whatever is found afterwards is then all there is.
         finished = self._reader.finished()
-        changed = self._refresher.run(self._safe_step(), full=finished)
+        changed = self._refresher.run(self._safe_step(), full=full or finished)
         delay = environment.training_end_delay() if finished else 0.0
         if delay:
             pause(delay)
             changed = self._refresher.run(None, full=True) or changed
         if changed or finished:
             self._read_collections()
-            self._names = self._reader.names()
+            self._names = self._names_in_range()
             self._steps = StepTable(
                 self._reader.steps(),
                 self.num_workers,
                 finished,
                 environment.incomplete_step_wait_window(),
                 self.range_steps,
+                self.last_complete_step,
             )
         self.loaded_all_steps = finished
+
+    def _names_in_range(self) -> dict[str, int]:
+        begin, end = self.range_steps
+        if begin is None and end is None:
+            return self._reader.names()
+        return self._reader.names_within(begin or 0, LAST_STEP + 1 if end is None else end)
 
     def _safe_step(self) -> int | None:
         """A step far enough back that nothing older is expected from any worker."""
@@ -185,6 +208,14 @@ class Trial:
         self.maybe_refresh()
         return self._steps.state(step, mode)
 
+    def known_state(self, step: int, mode: ModeKeys) -> StepState:
+        """What `has_passed_step` says, without looking for new steps first."""
+        return self._steps.state(step, mode)
+
+    def known_global_step(self, mode: ModeKeys, mode_step: int) -> int | None:
+        """What `global_step` says, without looking for new steps first."""
+        return self._steps.global_step(mode, mode_step)
+
     def wait_for_steps(
         self,
         required_steps: Iterable[int],
@@ -220,7 +251,7 @@ class Trial:
 
     def _looked_with_news(self) -> bool:
         before = self.version, self.loaded_all_steps
-        self.refresh_data()
+        self._refresh(full=False)
         return before != (self.version, self.loaded_all_steps)
 
     # ---- tensors
@@ -321,6 +352,10 @@ class Trial:
     def workers(self) -> list[str]:
         """The sorted names of the workers."""
         self.maybe_refresh()
+        return self.known_workers()
+
+    def known_workers(self) -> list[str]:
+        """What `workers` says, without looking for new ones first."""
         return sorted(self._managers)
 
     def collections(self) -> dict[str, Collection]:
@@ -422,13 +457,14 @@ class Trial:
                 return self._reader.read_values(places)
             except KeyError as error:
                 # Event files are published before the index, but not every store shows them so.
-                self.refresh_data()
-                if self.loaded_all_steps or tries <= 0:
-                    missing = str(error.args[0])
+                missing = str(error.args[0])
+                self._refresh(full=False)
+                never = self.loaded_all_steps or self._reader.has_later_events(missing)
+                if never or tries <= 0:
                     place = next((p for p in places if p.event_file == missing), places[0])
                     raise TensorUnavailableForStep(place.tensor, place.step) from error
                 tries -= 1
-                logger.warning("%s is indexed but not there yet", error.args[0])
+                logger.warning("%s is indexed but not there yet", missing)
                 pause(_MISSING_FILE_PAUSE)
 
     def __eq__(self, other: object) -> bool:
