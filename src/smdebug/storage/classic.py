@@ -163,7 +163,9 @@ class ClassicSegment:
         self._read_scalars = read_scalars
         self._steps: list[tuple[ClassicStep, _Records]] = []
         shared: dict[tuple[str, ...], _Records] = {}
-        for step in sorted(steps, key=lambda step: step.step):
+        # A step that was saved again stands here twice; the newer one counts.
+        newest = {each.step: each for each in sorted(steps, key=lambda each: each.seq)}
+        for step in sorted(newest.values(), key=lambda each: each.step):
             record = shared.setdefault(step.names, _Records(step.names))
             # The shared names replace the step's own copy of the same strings.
             self._steps.append((replace(step, names=record.names), record))

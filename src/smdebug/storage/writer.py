@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("smdebug.storage")
 
 DEFAULT_QUEUE_BYTES = 512 << 20
-# A segment is published when this much is waiting, however young it is.
-SEGMENT_BYTES = 64 << 20
+# A segment is published when this much is waiting, however young it is. Publishing takes some
+# milliseconds beside the bytes; a remote object goes out in one put, from one buffer.
+SEGMENT_BYTES, SEGMENT_BYTES_REMOTE = 256 << 20, 64 << 20
 # How old the oldest unpublished step may get: at first, and at most.
 _FLUSH_LOCAL, _FLUSH_REMOTE = (1.0, 30.0), (10.0, 60.0)
 # The age of a run over this is how long its steps may wait: a run twice as old makes no more than
@@ -309,7 +310,8 @@ class RunWriter:
         overdue = work.finished_at is not None and (
             self.format == "v1" or time.monotonic() - work.finished_at >= self._interval()
         )
-        if overdue or self._builder.waiting >= SEGMENT_BYTES:
+        most = SEGMENT_BYTES_REMOTE if self.store.remote else SEGMENT_BYTES
+        if overdue or self._builder.waiting >= min(most, self._queue_bytes):
             self._publish(work)
 
     def _publish(self, work: _Work) -> None:

@@ -153,12 +153,13 @@ class Tensor:
             TensorUnavailableForStep: neither the reduction nor the value was saved.
         """
         name = canonical_reduction(reduction_name, abs)
-        rows = self._rows_at(step_num, mode, [name, *VALUE_COLUMNS])
-        row = self._row(rows, step_num, mode, worker)
-        saved = rows.column(name)[row]
+        rows = self._rows_at(step_num, mode, (name,))
+        saved = rows.column(name)[self._row(rows, step_num, mode, worker)]
         if saved is not None:
             found: np.float64 = np.float64(saved)
             return found
+        rows = self._rows_at(step_num, mode, VALUE_COLUMNS, refresh=False)
+        row = self._row(rows, step_num, mode, worker)
         (value,) = self._read_values(rows, [row])
         if value is None:
             raise self._not_raw(rows, row, step_num, mode)
@@ -288,13 +289,16 @@ class Tensor:
             known = self._snapshots[key] = RowIndex(table, version)
         return known
 
-    def _rows_at(self, step_num: int, mode: ModeKeys, columns: Sequence[str]) -> RowIndex:
+    def _rows_at(
+        self, step_num: int, mode: ModeKeys, columns: Sequence[str], refresh: bool = True
+    ) -> RowIndex:
         """The rows of one step, as of now; others may be there.
 
         Whoever follows a job asks for the newest step, and the rows of all steps would be read
         for it again and again. Whoever asks for several steps is better served with all rows.
         """
-        self.trial.maybe_refresh()
+        if refresh:
+            self.trial.maybe_refresh()
         known = self._snapshots.get(tuple(columns))
         if known is not None and known.version == self.trial.version:
             return known
