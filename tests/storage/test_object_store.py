@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from smdebug.storage.object_store import ObjectStore
 from smdebug.storage.store import Store, open_store
 from smdebug.testing import StoreContract
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NUMBERS = itertools.count()
 
@@ -23,28 +18,6 @@ pytestmark = pytest.mark.filterwarnings(
     # botocore, not us.
     "ignore:.*utcnow.*:DeprecationWarning"
 )
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    """An empty bucket of a server of our own; gives its name."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_DEFAULT_REGION"):
-                patch.delenv(name, raising=False)
-            patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-            patch.setenv("AWS_ALLOW_HTTP", "true")
-            patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-            patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-            patch.setenv("AWS_REGION", "us-east-1")
-            patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-            boto3.client("s3").create_bucket(Bucket="runs")
-            yield "runs"
-    finally:
-        server.stop()
 
 
 @pytest.fixture

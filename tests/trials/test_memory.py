@@ -153,7 +153,6 @@ result["total"] = total
 
 
 def test_sql_reads_only_the_columns_it_needs(large: Path) -> None:
-    pytest.importorskip("duckdb")
     script = """
 query = "select count(*) as n, max(l2) as top from run where tensor = 'layer.0007.weight'"
 frame = trial.sql(query)

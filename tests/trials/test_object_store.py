@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import numpy as np
 import pytest
 
@@ -15,12 +16,7 @@ from smdebug.testing.runs import make_run
 from smdebug.trials import S3Trial, create_trial
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-boto3 = pytest.importorskip("boto3")
-pytest.importorskip("obstore")
-moto_server = pytest.importorskip("moto.server")
 
 pytestmark = pytest.mark.filterwarnings(
     # botocore, not us.
@@ -30,28 +26,6 @@ pytestmark = pytest.mark.filterwarnings(
 WORKERS = ["worker_0", "worker/1"]
 STEPS = [0, 1, 2, 5]
 _NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    """A bucket of a server of our own; gives its name."""
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
-                patch.delenv(name, raising=False)
-            patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-            patch.setenv("AWS_ALLOW_HTTP", "true")
-            patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-            patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-            patch.setenv("AWS_REGION", "us-east-1")
-            patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-            boto3.client("s3").create_bucket(Bucket="runs")
-            yield "runs"
-    finally:
-        server.stop()
 
 
 @pytest.fixture
@@ -111,7 +85,6 @@ def test_everything_is_as_in_a_directory(run: str, format: str, tmp_path: Path) 
 
 
 def test_sql(run: str) -> None:
-    pytest.importorskip("duckdb")
     frame = create_trial(run).sql(
         "select step, mean from run where tensor = 'gradient' and worker = 'worker_0' order by 1"
     )

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     Rich = tuple[str, dict[tuple[str, int], StepBatch]]
 
-pytest.importorskip("duckdb")
-pytest.importorskip("pandas")
-
 
 @pytest.fixture(scope="module")
 def trial(rich: Rich) -> Trial:

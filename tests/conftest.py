@@ -1,0 +1,35 @@
+"""What tests of several folders share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """An empty bucket of an S3 server of our own on loopback; gives its name."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+                patch.delenv(name, raising=False)
+            patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+            patch.setenv("AWS_ALLOW_HTTP", "true")
+            patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+            patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+            patch.setenv("AWS_REGION", "us-east-1")
+            patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+            boto3.client("s3").create_bucket(Bucket="runs")
+            yield "runs"
+    finally:
+        server.stop()
