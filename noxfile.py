@@ -28,13 +28,15 @@ PEER_PACKAGES = [
     "requests",
     "pandas",
 ]
+# Pinned: what counts as well formatted, or as well typed, changes with every release.
+LINT_PACKAGES = ["ruff==0.17.4", "mypy==2.4.1", "nox"]
 TEST_PACKAGES = ["pytest>=8", "hypothesis>=6.100", "moto[server,s3]>=5", "tensorboard>=2.16"]
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style and types."""
-    install(session, "-e", ".[cloud,sql]", "ruff", "mypy", "nox", *TEST_PACKAGES)
+    install(session, "-e", ".[cloud,sql]", *LINT_PACKAGES, *TEST_PACKAGES)
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")

@@ -24,6 +24,7 @@ from smdebug.storage.writer import RunWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from multiprocessing.context import SpawnProcess
     from pathlib import Path
 
     from smdebug.reductions import Array
@@ -515,7 +516,7 @@ def test_reading_while_another_process_writes(tmp_path: Path, format: str) -> No
     process.start()
     reader = RunReader(LocalStore(tmp_path))
     try:
-        for _ in _polls(reader):
+        for _ in _polls(reader, process):
             tables = {name: reader.rows(name, VALUE_COLUMNS) for name in "abc"}
             steps = {name: table["step"].to_pylist() for name, table in tables.items()}
             assert steps["a"] == steps["b"] == steps["c"]
@@ -529,10 +530,11 @@ def test_reading_while_another_process_writes(tmp_path: Path, format: str) -> No
     assert reader.rows("a", ["step"])["step"].to_pylist() == list(range(100))
 
 
-def _polls(reader: RunReader) -> Iterator[None]:
+def _polls(reader: RunReader, writer: SpawnProcess) -> Iterator[None]:
     finished = False
     while not finished:
-        finished = reader.finished()
+        # A writer that died without an end would be waited for in vain.
+        finished = reader.finished() or not writer.is_alive()
         reader.refresh()
         yield
 
