@@ -69,7 +69,7 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """The performance figures, beside smdebug 1.0.34 and the plain operations below us."""
-    install(session, "-e", ".[sql]", "psutil")
+    install(session, "-e", ".[sql]")
     session.run("python", "-m", "benchmarks", "--peer", peer_python(session), *session.posargs)
 
 

@@ -195,8 +195,6 @@ def reverse_reduction_tensor_name(reduction_tensor_name: str) -> tuple[str, str,
     return tensor, reduction.removeprefix("abs_"), reduction.startswith("abs_")
 
 
-def get_numpy_reduction(
-    reduction_name: str, numpy_data: Array, abs: bool = False
-) -> np.float64 | None:
+def get_numpy_reduction(reduction_name: str, numpy_data: Array, abs: bool = False) -> np.float64:
     """Computes a reduction, with the argument order of smdebug 1.0."""
     return compute_reduction(numpy_data, reduction_name, abs)

@@ -151,3 +151,14 @@ def test_json_round_trip(config: ReductionConfig) -> None:
     assert ReductionConfig.from_json(config.to_json()) == config
     names = json.loads(config.to_json())["reductions"].split(",")
     assert set(names) <= READABLE_BY_SMDEBUG_1 | {""}
+
+
+@pytest.mark.parametrize("key", ["reduction", "save_raw_tensors"])
+def test_a_misspelt_key_is_suggested(key: str) -> None:
+    with pytest.raises(SMDebugValueError, match=f"{key}.*did you mean"):
+        ReductionConfig.from_dict({key: "min"})
+
+
+def test_text_that_is_not_json() -> None:
+    with pytest.raises(SMDebugValueError, match="reduction_config must be JSON"):
+        ReductionConfig.from_json("{")

@@ -136,7 +136,7 @@ BAD_CONFIGS: list[tuple[Any, type[SMDebugError], list[str]]] = [
     (
         lambda: SaveConfig.from_dict({"save_intervall": 5}),
         SMDebugValueError,
-        ["save_config", "save_interval,", "'save_intervall'"],
+        ["did you mean 'save_interval'", "'save_intervall'"],
     ),
     (
         lambda: SaveConfig.from_dict({"train": 5}),
@@ -280,3 +280,13 @@ def save_config_modes(draw: st.DrawFn) -> SaveConfigMode:
 def test_json_round_trip(configs: dict[ModeKeys, SaveConfigMode | None]) -> None:
     config = SaveConfig(configs)
     assert SaveConfig.from_json(config.to_json()) == config
+
+
+def test_a_misspelt_field_is_suggested() -> None:
+    with pytest.raises(SMDebugValueError, match=r"save_intervall.*save_interval"):
+        SaveConfig.from_dict({"save_intervall": 4})
+
+
+def test_text_that_is_not_json() -> None:
+    with pytest.raises(SMDebugValueError, match="save_config must be JSON"):
+        SaveConfig.from_json("{")

@@ -414,3 +414,11 @@ def test_a_negative_mode_step() -> None:
 def test_random_bytes(data: bytes) -> None:
     with pytest.raises((IndexReaderException, SMDebugValueError)):
         parse_classic(data, INDEX, IndexName(3, None, "w"))
+
+
+def test_a_tensor_named_like_a_checksum_in_a_file_of_the_original() -> None:
+    payload = [{"tensorname": "crc32_head.weight", "start_idx": 0, "length": 20}]
+    meta = {"mode": "TRAIN", "mode_step": 0, "event_file_name": "events/x"}
+    data = json.dumps({"meta": meta, "tensor_payload": payload}).encode()
+    found = parse_classic(data, "index/x.json", IndexName(0, None, "worker_0"))
+    assert found.names == ("crc32_head.weight",)

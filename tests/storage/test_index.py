@@ -446,3 +446,21 @@ def test_random_bytes(data: bytes) -> None:
 def test_a_file_that_is_gone() -> None:
     with pytest.raises(KeyError):
         IndexFile(MemoryStore(), KEY, NAME, ColumnCache())
+
+
+def test_the_newest_row_speaks_for_its_step() -> None:
+    old = [row_of(5, "a"), row_of(5, "b")]
+    new = row_of(5, "b")
+    new.mode_step = 2
+    table = pa.concat_tables([rows_to_table(old, "w", 0), rows_to_table([new], "w", 1)])
+    steps = opened(encode_index(newest_rows(table))).steps
+    assert (steps.step.tolist(), steps.mode_step.tolist(), steps.seq.tolist()) == ([5], [2], [1])
+
+
+def test_an_unknown_mode_is_named() -> None:
+    table = rows_to_table([row_of(0, "a")], "w", 0)
+    mode = pa.array(["FOO"]).dictionary_encode()
+    column = table.column_names.index("mode")
+    field = table.schema.field("mode")
+    with pytest.raises(IndexReaderException, match="FOO"):
+        _ = opened(encode_index(table.set_column(column, field, mode))).steps

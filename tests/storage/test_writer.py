@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -12,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError, WriteFailed
+from smdebug.exceptions import (
+    SMDebugRuntimeError,
+    SMDebugTypeError,
+    SMDebugValueError,
+    WriteFailed,
+)
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage import segment, writer
 from smdebug.storage.batch import Entry, StepBatch
@@ -494,7 +502,7 @@ def test_compaction_keeps_to_its_own_worker() -> None:
         (10**9, True, None, 60),
         (0, False, 0, 0),
         (0, True, 0.5, 0.5),
-        (5000, False, 2, 10),
+        (5000, False, 2, 2),
         (0, False, 100, 100),
         (10**9, False, 100, 100),
     ],
@@ -725,12 +733,81 @@ def test_collections_may_fail() -> None:
 
 
 def test_a_tensor_that_cannot_be_saved_is_a_failure_that_says_why() -> None:
-    run = RunWriter(MemoryStore())
-    run.submit(batch_of(0, Entry("dates", np.zeros(3, "M8[s]"))))
-    error = outcome(run.close)
-    assert isinstance(error, WriteFailed)
-    assert "datetime64" in str(error)
-    assert error.lost_steps == (0,)
+    # Where the mistake is made, not later on the thread, where it would take others with it.
+    with pytest.raises(SMDebugTypeError, match="datetime64"):
+        Entry("dates", np.zeros(3, "M8[s]"))
+
+
+@pytest.mark.parametrize("reductions", [{"foo": 1.0}, {"l1_norm": 1.0}, {"l2": 1.0, "L2": 1.0}])
+def test_reductions_nobody_knows_are_refused(reductions: dict[str, float]) -> None:
+    with pytest.raises(SMDebugValueError, match="unknown reductions"):
+        Entry("x", reductions=reductions)
+
+
+@pytest.mark.parametrize(("step", "mode_step"), [(10**12, 0), (1.5, 0), (-1, 0), (0, -1), ("1", 0)])
+def test_steps_that_are_none_are_refused(step: Any, mode_step: Any) -> None:
+    with pytest.raises(SMDebugValueError, match=r"step must be an integer from 0"):
+        StepBatch(step, ModeKeys.TRAIN, mode_step, [])
+
+
+def test_a_forked_process_does_not_write() -> None:
+    store = MemoryStore()
+    run = RunWriter(store)
+    run.submit(batch_of(0))
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        try:
+            run.submit(batch_of(1))
+        except SMDebugRuntimeError as error:
+            os.write(writing, str(error).encode())
+        run.close()
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert "forked process" in pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+    run.close()
+    assert stored_steps(store) == [0]
+
+
+def test_a_large_tensor_is_written_at_the_exit_of_the_interpreter(tmp_path: Path) -> None:
+    program = f"""
+import atexit
+import numpy as np
+from smdebug.mode_keys import ModeKeys
+from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.store import open_store
+from smdebug.storage.writer import RunWriter
+
+writer = RunWriter(open_store({str(tmp_path)!r}))
+writer.submit(StepBatch(0, ModeKeys.TRAIN, 0, [Entry("x", np.ones(1 << 20))]))
+atexit.register(writer.close)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert stored_steps(LocalStore(tmp_path)) == [0]
+
+
+def test_a_second_close_waits_for_the_first() -> None:
+    store = BlockingStore()
+    run = RunWriter(store, flush_seconds=0)
+    run.submit(batch_of(0))
+    closers = [threading.Thread(target=run.close) for _ in range(2)]
+    closers[0].start()
+    assert store.entered.wait(_PATIENCE)
+    closers[1].start()
+    assert closers[1].is_alive()
+    store.go.set()
+    for closer in closers:
+        closer.join(_PATIENCE)
+        assert not closer.is_alive()
+    assert stored_steps(store) == [0]
+
+
+def stored_steps(store: Store) -> list[int]:
+    reader = RunReader(store)
+    reader.refresh()
+    return sorted({int(step) for each in reader.steps().values() for step in each.step})
 
 
 def test_a_blocked_producer_is_released_by_a_failure() -> None:

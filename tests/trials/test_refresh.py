@@ -10,6 +10,7 @@ import pytest
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.local import LocalStore
 from smdebug.storage.memory import MemoryStore
 from smdebug.storage.reader import RunReader
 from smdebug.storage.writer import RunWriter
@@ -19,6 +20,7 @@ from smdebug.trials.refresh import Refresher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 class Clock:
@@ -321,3 +323,38 @@ def test_opening_reads_no_event_file_and_does_not_list_them(
     assert not [key for method, key in calls if method == "read" and key.startswith("events")]
     # A run holds as many event files as steps: neither they nor "everything" may be listed.
     assert not [call for call in calls if call[0] == "list" and call[1] in ("", "events/")]
+
+
+@pytest.mark.parametrize("format", ["v1", "v2"])
+def test_a_worker_that_closes_later_than_the_first_is_seen(tmp_path: Path, format: str) -> None:
+    collections = default_collections()
+    collections.set_num_workers(2)
+    writers = {name: RunWriter(LocalStore(tmp_path), name, format) for name in ("a", "b")}
+    for name, writer in writers.items():
+        writer.write_collections(collections.to_json())
+        writer.submit(default_batch(name, 0))
+        writer.finish_step()
+        writer.flush()
+    writers["a"].submit(default_batch("a", 1))
+    writers["a"].close()
+    trial = create_trial(tmp_path)
+    assert trial.tensor("loss").workers(1) == ["a"]
+    writers["b"].submit(default_batch("b", 1))
+    writers["b"].close()
+    assert trial.tensor("loss").workers(1) == ["a", "b"]
+    assert trial.loaded_all_steps
+
+
+def test_a_step_of_shapes_that_is_saved_again_is_noticed(tmp_path: Path) -> None:
+    writer = RunWriter(LocalStore(tmp_path), format="v1")
+    writer.write_collections(default_collections().to_json())
+    shape = Entry("a", shape=(3,), dtype="float32")
+    for entry in (shape, Entry("b", np.ones(3))):
+        writer.submit(StepBatch(0, ModeKeys.TRAIN, 0, [entry]))
+        writer.finish_step()
+        writer.flush()
+        if entry is shape:
+            trial = create_trial(tmp_path)
+            assert trial.tensor_names() == ["a"]
+    assert trial.tensor_names() == ["a", "b"]
+    writer.close()

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from smdebug.analysis.utils import no_refresh
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.testing.runs import make_run
+from smdebug.storage.local import LocalStore
+from smdebug.storage.writer import RunWriter
+from smdebug.testing.runs import default_batch, default_collections, make_run
 from smdebug.trials import Trial, create_trial
 
 if TYPE_CHECKING:
@@ -270,3 +273,24 @@ def test_a_missing_package_is_named_with_its_remedy(
     assert done.stderr == ""
     assert missing in done.stdout
     assert "pip install" in done.stdout
+
+
+def test_a_path_that_is_a_pattern_matches_no_other_run(tmp_path: Path) -> None:
+    make_run(tmp_path / "a*b", steps=range(4))
+    make_run(tmp_path / "aXb", steps=range(4))
+    found = create_trial(tmp_path / "a*b").sql("select count(*) as n from run")
+    assert found["n"].tolist() == [8]
+
+
+def test_files_that_compaction_took_away_are_still_known(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    writer = RunWriter(store)
+    writer.write_collections(default_collections().to_json())
+    for step in range(3):
+        writer.submit(default_batch("worker_0", step))
+        writer.finish_step()
+        writer.flush()
+    trial = create_trial(tmp_path)
+    with no_refresh(trial):
+        writer.close()
+        assert trial.sql("select count(*) as n from run")["n"].tolist() == [6]

@@ -24,6 +24,9 @@ from smdebug.exceptions import (
 )
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.index import IndexRow, encode_index, newest_rows, rows_to_table
+from smdebug.storage.layout import index_key
+from smdebug.storage.local import LocalStore
 from smdebug.storage.memory import MemoryStore
 from smdebug.testing.runs import make_run
 from smdebug.trials import Trial, create_trial
@@ -727,3 +730,18 @@ def test_an_event_file_that_is_cut(tmp_path: Path, format: str) -> None:
     with pytest.raises(DataCorrupted):
         tensor.value(0)
     assert tensor.value(1).shape == (2, 3)
+
+
+@pytest.mark.parametrize("shape", [(1 << 40,), (2, 3), (0,), (-1,), (0, 1 << 62, 1 << 62)])
+def test_a_shape_that_does_not_fit_its_value_makes_no_array(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    make_run(tmp_path, steps=[0])
+    row = IndexRow(
+        step=1, mode=ModeKeys.TRAIN, mode_step=1, tensor="bomb", time=0.0, position=0,
+        dtype="float32", shape=shape, value=1.0,
+    )  # fmt: skip
+    data = encode_index(newest_rows(rows_to_table([row], "worker_0", 99)))
+    LocalStore(tmp_path).write(index_key(1, 99, "worker_0"), [data])
+    with pytest.raises(DataCorrupted, match="of shape"):
+        create_trial(tmp_path).tensor("bomb").value(1)

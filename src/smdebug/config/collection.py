@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config import checks
+from smdebug.config.json_text import parse_strictly
 from smdebug.config.reduction import ReductionConfig
 from smdebug.config.save import SaveConfig, SaveConfigMode
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
@@ -269,7 +270,7 @@ class Collection:
     @classmethod
     def from_json(cls, json_str: str) -> Collection:
         """Reads what `to_json` wrote."""
-        return cls.from_dict(json.loads(json_str))
+        return cls.from_dict(parse_strictly("collection", json_str))
 
     # The method names of early releases.
 

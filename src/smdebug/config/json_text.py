@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from smdebug.exceptions import SMDebugValueError
+
 
 def parse_json(text: str) -> Any:
     """Parses JSON that may have trailing commas.
@@ -14,6 +16,18 @@ def parse_json(text: str) -> Any:
         {'save_steps': [1, 2], 'note': ',]'}
     """
     return json.loads(without_trailing_commas(text))
+
+
+def parse_strictly(key: str, text: str) -> Any:
+    """Parses JSON text that a program wrote.
+
+    Raises:
+        SMDebugValueError: it is not JSON; `key` says what it was meant to be.
+    """
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise SMDebugValueError(f"{key} must be JSON text, got {text!r}: {error}") from error
 
 
 def without_trailing_commas(text: str) -> str:

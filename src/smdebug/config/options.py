@@ -39,7 +39,8 @@ class HookOptions:
         worker: the name of this worker; found out by the framework when None.
         format: `"v1"` or `"v2"`; None leaves it to `smdebug.config.environment.storage_format`.
         queue_bytes: how much may wait for the writer before training waits.
-        flush_seconds: the longest time a finished step stays unpublished; None is the store's own.
+        flush_seconds: the longest time a finished step stays unpublished; None lets it grow with
+            the age of the run.
         on_error: `"warn"`: stop saving, let training go on. `"raise"`: raise at the next step.
 
     Raises:

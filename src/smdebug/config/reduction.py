@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config import checks
+from smdebug.config.json_text import parse_strictly
 from smdebug.exceptions import SMDebugValueError
 from smdebug.reductions import ALLOWED_NORMS, ALLOWED_REDUCTIONS, COUNTS, canonical_reduction
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 REDUCTION_FIELDS = ("reductions", "save_raw_tensor", "save_shape")
+_KEYS = (*REDUCTION_FIELDS, "more_reductions")
 
 # smdebug 1.0 checks the names in a collections file and refuses a run that has others.
 _UNKNOWN_TO_SMDEBUG_1 = frozenset({"median", "abs_median", *COUNTS})
@@ -106,6 +108,7 @@ class ReductionConfig:
         if params is None:
             return None
         params = checks.mapping("reduction_config", params)
+        checks.unknown_keys(params, _KEYS)
         groups: dict[str, list[str]] = {}
         for key in ("reductions", "more_reductions"):
             for name in checks.comma_list(key, params.get(key)):
@@ -119,7 +122,7 @@ class ReductionConfig:
     @classmethod
     def from_json(cls, json_str: str) -> ReductionConfig | None:
         """Reads what `to_json` wrote."""
-        return cls.from_dict(json.loads(json_str))
+        return cls.from_dict(parse_strictly("reduction_config", json_str))
 
     def to_json_dict(self) -> dict[str, Any]:
         """Returns a dict that smdebug 1.0 can read.

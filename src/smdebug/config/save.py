@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from smdebug.config import checks
+from smdebug.config.json_text import parse_strictly
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 
@@ -22,6 +23,7 @@ DEFAULT_SAVE_CONFIG_SAVE_STEPS: list[int] = []
 SAVE_FIELDS = ("save_interval", "start_step", "end_step", "save_steps", "when_nan")
 START_STEP_ALIAS = "skip_num_steps"
 
+_MODE_NAMES = frozenset(ModeKeys.__members__)
 _logger = logging.getLogger("smdebug.config")
 
 
@@ -272,6 +274,8 @@ class SaveConfig:
         known = (*SAVE_FIELDS, START_STEP_ALIAS)
         if not params or all(key in known for key in params):
             return cls.from_save_config_mode(SaveConfigMode.from_dict(params, default_values))
+        named = (key for key in params if isinstance(key, str) and key.upper() not in _MODE_NAMES)
+        checks.unknown_keys(named, known)
         configs: dict[ModeKeys, SaveConfigMode | None] = {}
         for key, value in params.items():
             mode = _mode_named(key)
@@ -285,7 +289,7 @@ class SaveConfig:
     @classmethod
     def from_json(cls, json_str: str) -> SaveConfig:
         """Reads what `to_json` wrote."""
-        return cls.from_dict(json.loads(json_str))
+        return cls.from_dict(parse_strictly("save_config", json_str))
 
     def to_json_dict(self) -> dict[str, Any]:
         """Returns one entry per mode name; None for a mode left open."""

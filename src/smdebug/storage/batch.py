@@ -6,13 +6,20 @@ import time as clock
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from smdebug.exceptions import SMDebugValueError
+from smdebug.reductions import REDUCTION_NAMES
+from smdebug.storage.dtypes import check_dtype
+from smdebug.storage.layout import LAST_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from smdebug.mode_keys import ModeKeys
     from smdebug.reductions import Array
+
+_REDUCTIONS = frozenset(REDUCTION_NAMES)
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,14 @@ class Entry:
     time: float | None = None
 
     def __post_init__(self) -> None:
+        if self.value is not None:
+            check_dtype(self.value.dtype)
+        if not self.reductions.keys() <= _REDUCTIONS:
+            unknown = sorted(set(self.reductions) - _REDUCTIONS)
+            raise SMDebugValueError(
+                f"tensor {self.name} has unknown reductions {', '.join(map(str, unknown))}; "
+                f"expected some of {', '.join(REDUCTION_NAMES)}"
+            )
         if not self.name.isascii():
             try:
                 self.name.encode()
@@ -60,6 +75,13 @@ class StepBatch:
     mode_step: int
     entries: list[Entry]
     time: float = field(default_factory=clock.time)
+
+    def __post_init__(self) -> None:
+        for name, number in (("step", self.step), ("mode_step", self.mode_step)):
+            if not isinstance(number, (int, np.integer)) or not 0 <= number <= LAST_STEP:
+                raise SMDebugValueError(
+                    f"{name} must be an integer from 0 to {LAST_STEP}, got {number!r}"
+                )
 
     @property
     def nbytes(self) -> int:

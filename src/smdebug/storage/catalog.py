@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import pa
 
@@ -88,6 +89,10 @@ def dictionary_array(column: Any) -> Any:
 
 def mode_numbers(column: Any) -> Ints:
     """Turns a dictionary column of mode names into the numbers of the enum."""
-    values = [ModeKeys[name].value for name in column.dictionary.to_pylist()]
+    names = column.dictionary.to_pylist()
+    unknown = [name for name in names if name not in ModeKeys.__members__]
+    if unknown:
+        raise IndexReaderException(f"the index has the unknown mode {unknown[0]!r}")
+    values = [ModeKeys[name].value for name in names]
     codes: Ints = column.indices.to_numpy(zero_copy_only=False)
     return np.array(values or [0], np.int64)[codes]

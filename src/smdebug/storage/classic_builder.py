@@ -51,15 +51,15 @@ class ClassicBuilder:
         for step in list(self._steps):
             files = self._steps[step]
             key = classic_index_key(step, self._worker)
-            files.put_behind(self._saved_earlier(key, step))
-            event_file, attempt = None, 0
-            if files.chunks:
-                event_file, attempt = self._free_event_key(step)
+            earlier = self._saved_earlier(key, step)
+            files.put_behind(earlier)
+            event_file = self._free_event_key(step) if files.chunks else None
+            if event_file is not None:
                 self._store.write(event_file, files.chunks)
             index = files.index(event_file)
             self._store.write(key, [index])
-            if attempt:
-                self._store.write(classic_again_key(step, self._worker, attempt), [])
+            if earlier is not None:
+                self._store.write(self._free_again_key(step), [])
             self.written += files.size + len(index)
             del self._steps[step]
         self.waiting = 0
@@ -86,7 +86,13 @@ class ClassicBuilder:
     def close(self) -> None:
         """Nothing is left to do: every step is its own pair of files."""
 
-    def _free_event_key(self, step: int) -> tuple[str, int]:
+    def _free_again_key(self, step: int) -> str:
+        taken = self._store.list(
+            classic_again_key(step, self._worker, 0).removesuffix("000000.again")
+        )
+        return classic_again_key(step, self._worker, len(list(taken)) + 1)
+
+    def _free_event_key(self, step: int) -> str:
         # A resumed run that saves a step again must not change bytes a reader may be looking at;
         # the index file, replaced in one move, leads to the new ones.
         taken = set(
@@ -95,7 +101,7 @@ class ClassicBuilder:
         attempt = 0
         while classic_event_key(step, self._worker, attempt) in taken:
             attempt += 1
-        return classic_event_key(step, self._worker, attempt), attempt
+        return classic_event_key(step, self._worker, attempt)
 
 
 class _Earlier(NamedTuple):

@@ -57,6 +57,12 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return str(dtype.name)
 
 
+def check_dtype(dtype: np.dtype[Any]) -> None:
+    """Raises `SMDebugTypeError` for an element type that cannot be saved."""
+    if dtype.name not in _NUMBERS:
+        dtype_name(dtype)
+
+
 def dtype_of(name: str) -> np.dtype[Any]:
     """The element type of this name, for all but strings."""
     if name not in _DTYPES:

@@ -31,6 +31,7 @@ _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MOST_DIMENSIONS = 64
+_WIDEST = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -257,7 +258,7 @@ def _tensor(data: memoryview) -> Array:
         return _strings(strings, shape, count)
     dtype = dtype_of_number(number)
     if numbers and not len(content):
-        listed = np.array(next(iter(numbers.values())), dtype=dtype)
+        listed = _listed(next(iter(numbers.values())), dtype)
         if len(listed) != count:
             raise SMDebugValueError(
                 f"shape {shape} needs {count} elements, {len(listed)} are there"
@@ -270,6 +271,15 @@ def _tensor(data: memoryview) -> Array:
             f"{len(content)} are there"
         )
     return np.frombuffer(content, np.uint8).view(dtype).reshape(shape)
+
+
+def _listed(numbers: list[Any], dtype: np.dtype[Any]) -> Array:
+    if dtype.kind in "iu":
+        # NumPy 1 would wrap a number that does not fit.
+        limits = np.iinfo(dtype)
+        if not all(limits.min <= number <= limits.max for number in numbers):
+            raise SMDebugValueError(f"a number does not fit into {dtype}")
+    return np.array(numbers, dtype=dtype)
 
 
 def _shape(data: memoryview) -> tuple[int, ...]:
@@ -290,7 +300,10 @@ def _strings(items: list[memoryview], shape: tuple[int, ...], count: int) -> Arr
         texts: list[Any] = [str(item, "utf-8", "surrogatepass") for item in items]
     except UnicodeDecodeError:
         texts = [bytes(item) for item in items]
-    return _read_only(np.array(texts or [], dtype=None if texts else np.str_).reshape(shape))
+    # One long string makes every element as wide: beyond this they are kept as objects.
+    wide = len(texts) * max(map(len, texts), default=0) > _WIDEST
+    kind = object if wide else None if texts else np.str_
+    return _read_only(np.array(texts or [], dtype=kind).reshape(shape))
 
 
 def _read_only(array: Array) -> Array:

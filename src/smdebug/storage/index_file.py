@@ -381,13 +381,15 @@ def _first_of_each(keys: Any) -> Any:
 
 
 def _distinct_steps(columns: dict[str, Any], mode: Any) -> StepArrays:
-    step = columns["step"].to_numpy()
-    first = _first_of_each(step * 8 + mode)
+    step, seq = columns["step"].to_numpy(), columns["seq"].to_numpy()
+    # The newest row of a step speaks for it.
+    order = np.argsort(-seq.astype(np.int64), kind="stable")
+    first = order[_first_of_each((step * 8 + mode)[order])]
     return StepArrays(
         step[first],
         mode[first],
         columns["mode_step"].to_numpy()[first],
-        columns["seq"].to_numpy()[first].astype(np.int64),
+        seq[first].astype(np.int64),
     )
 
 

@@ -25,8 +25,8 @@ LAST_STEP = 10**12 - 1
 _LONGEST_WORKER = 200
 
 _V2_INDEX = re.compile(r"^index/\d{9,}/(\d{12})-(\d{6,})_(.+)\.parquet$")
-_V1_INDEX = re.compile(r"^index/\d{9,}/(\d+)_(.+)\.json$")
-_V1_AGAIN = re.compile(r"^index/\d{9,}/(\d+)_(.+)-(\d{6,})\.again$")
+_V1_INDEX = re.compile(r"^index/\d{9,}/(\d{1,18})_(.+)\.json$")
+_V1_AGAIN = re.compile(r"^index/\d{9,}/(\d{1,18})_(.+)-(\d{6,9})\.again$")
 _V2_EVENTS = re.compile(r"^events/\d{12}/(\d{12})-(\d{6,})_(.+)\.tfevents$")
 _COLLECTIONS = re.compile(r"^collections/[^/]+/(.+)_collections\.json$")
 

@@ -59,8 +59,8 @@ class ObjectStore:
     def write(self, key: str, chunks: Iterable[Buffer]) -> None:
         import obstore
 
-        # One put is what makes the object appear whole; it takes one buffer.
-        obstore.put(self._bucket, check_key(key), b"".join(chunks), use_multipart=False)
+        # An object appears whole, whether it goes up at once or, when large, in parts.
+        obstore.put(self._bucket, check_key(key), b"".join(chunks))
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[str]:
         import obstore

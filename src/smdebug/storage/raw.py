@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from smdebug.exceptions import DataCorrupted
+from smdebug.storage.dtypes import dtype_of
 from smdebug.storage.events import decode_event
 from smdebug.storage.local import populate
 from smdebug.storage.records import open_record
@@ -84,7 +86,11 @@ class RawReader:
             for number in span.numbers:
                 place = places[number]
                 start = place.offset - span.start
-                values[number] = _value(view[start : start + place.length], place)
+                record = view[start : start + place.length]
+                if 2 * place.length < len(view):
+                    # A view would keep everything that lies around it in memory.
+                    record = memoryview(bytes(record))
+                values[number] = _value(record, place)
         return [values[number] for number in range(len(places))]
 
     def _event_file(self, key: str) -> _EventFile:
@@ -189,8 +195,33 @@ VALUE_COLUMNS = [*_PLACE_COLUMNS, "value", "dtype", "shape"]
 def as_dtype(value: Array, name: str | None) -> Array:
     """Gives strings the kind the index names: bytes look like text in a record."""
     if name == "bytes" and value.dtype.kind == "U":
+        if not value.size:
+            return np.zeros(value.shape, np.bytes_)
         return np.char.encode(value, "utf-8", "surrogatepass")
     return value
+
+
+_TEXT_KINDS = {"str": np.dtype("U1"), "bytes": np.dtype("S1")}
+
+
+def value_in_index(value: float | None, dtype: str | None, shape: list[int] | None) -> Array | None:
+    """The value of a row without a record: a scalar, or an empty tensor; else None."""
+    if shape is None or dtype is None:
+        return None
+    # Nothing is made of a shape before it is known to be a small one.
+    elements = math.prod(shape)
+    if value is not None and elements == 1 and dtype not in _TEXT_KINDS:
+        with np.errstate(all="ignore"):
+            array = np.full(shape, value, np.float64).astype(dtype_of(dtype))
+    elif value is None and elements == 0 and max(shape) < 1 << 31:
+        kind = _TEXT_KINDS.get(dtype)
+        array = np.zeros(shape, dtype_of(dtype) if kind is None else kind)
+    elif value is None and min(shape, default=0) >= 0:
+        return None
+    else:
+        raise DataCorrupted(f"the index says {value} for a tensor of shape {shape} of {dtype}")
+    array.flags.writeable = False
+    return array
 
 
 def each(store: Store, work: Callable[[T], R], items: Sequence[T]) -> list[R]:

@@ -118,12 +118,18 @@ class SegmentBuilder:
         size = sum(len(chunk) for chunk in payload)
         row.offset, row.length = self._event_bytes, size + records.OVERHEAD
         sums: Future[tuple[int, int | None]] | _Done
-        if size >= _LARGE:
-            sums = self._checksums.submit(_both_sums, payload)
-        else:
-            sums = _Done(records.checksum(payload))
+        sums = self._sum_beside(payload) if size >= _LARGE else _Done(records.checksum(payload))
         self._records.append(_Record(row, payload, size, sums))
         self._event_bytes += row.length
+
+    def _sum_beside(self, payload: list[Buffer]) -> Future[tuple[int, int | None]]:
+        try:
+            return self._checksums.submit(_both_sums, payload)
+        except RuntimeError:
+            # The interpreter is going down, and starts no threads any more.
+            done: Future[tuple[int, int | None]] = Future()
+            done.set_result(_both_sums(payload))
+            return done
 
     def _next_seq(self) -> int:
         if self._seq is None:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError, WriteFailed
 from smdebug.storage.batch import StepBatch
 from smdebug.storage.classic_builder import ClassicBuilder
 from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.segment import SegmentBuilder
+from smdebug.storage.work import Builder, Order, Work
 
 if TYPE_CHECKING:
     from smdebug.storage.store import Store
@@ -32,23 +34,11 @@ DEFAULT_QUEUE_BYTES = 512 << 20
 SEGMENT_BYTES, SEGMENT_BYTES_REMOTE = 256 << 20, 64 << 20
 # How old the oldest unpublished step may get: at first, and at most.
 _FLUSH_LOCAL, _FLUSH_REMOTE = (1.0, 30.0), (10.0, 60.0)
-# The age of a run over this is how long its steps may wait: a run twice as old makes no more than
-# a constant number of further segments.
+# The age of a run over this is how long its steps may wait, up to the most: until then every
+# doubling of a run's age adds the same number of segments.
 _AGE_SHARE = 500
 _LOOK_UP_SECONDS = 1.0
 _THREAD_DIED = WriteFailed("the writer's thread is gone; what waited for it was not written")
-
-
-class Builder(Protocol):
-    """Gathers steps and publishes them in one of the formats."""
-
-    waiting: int
-    written: int
-
-    def add(self, batch: StepBatch) -> None: ...
-    def publish(self) -> None: ...
-    def discard(self) -> None: ...
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -68,9 +58,9 @@ def flush_interval(age: float, remote: bool, flush_seconds: float | None = None)
         >>> flush_interval(0, remote=False), flush_interval(5000, remote=False)
         (1.0, 10.0)
     """
-    first, most = _FLUSH_REMOTE if remote else _FLUSH_LOCAL
     if flush_seconds is not None:
-        first = flush_seconds
+        return flush_seconds
+    first, most = _FLUSH_REMOTE if remote else _FLUSH_LOCAL
     return max(first, min(age / _AGE_SHARE, most))
 
 
@@ -97,8 +87,11 @@ class RunWriter:
         store: where the run is kept.
         worker: the name of this worker.
         format: "v2", or "v1" for files that smdebug 1.0 reads.
-        flush_seconds: how long a finished step may wait at first; None for the store's default.
-        queue_bytes: how much may wait for the thread; one batch may exceed it alone.
+        flush_seconds: how long a finished step may wait to be published. None lets it grow with
+            the age of the run, see `flush_interval`.
+        queue_bytes: how much may wait for the thread; one batch may exceed it alone. What the
+            thread has taken over comes on top: the unfinished step, and a segment of at most
+            256 MiB (64 MiB remotely).
 
     Example:
         >>> from smdebug.storage.batch import Entry, StepBatch
@@ -129,9 +122,10 @@ class RunWriter:
         self._flush_seconds = flush_seconds
         self._queue_bytes = queue_bytes
         self._started = time.monotonic()
+        self._process = os.getpid()
         # One lock guards everything below; waiters on either side are woken through it.
         self._changed = threading.Condition()
-        self._queue: deque[StepBatch | _Order] = deque()
+        self._queue: deque[StepBatch | Order] = deque()
         self._queued = 0
         self._failure: WriteFailed | None = None
         self._unpublished: set[int] = set()
@@ -147,9 +141,8 @@ class RunWriter:
         Raises:
             WriteFailed: an earlier batch could not be written.
         """
-        if batch.step < 0:
-            raise SMDebugValueError(f"step must not be negative, got {batch.step}")
         size = batch.nbytes
+        self._require_own_process()
         with self._changed:
             self._raise_failure()
             self._require_open()
@@ -162,17 +155,19 @@ class RunWriter:
 
     def finish_step(self) -> None:
         """Says that the step handed over last is complete, so that it may be published."""
+        self._require_own_process()
         with self._changed:
             self._raise_failure()
             self._require_open()
-            self._put(_Order("finish"))
+            self._put(Order("finish"))
 
     def write_collections(self, text: str) -> None:
         """Writes this worker's collections file, replacing an earlier one."""
+        self._require_own_process()
         with self._changed:
             self._raise_failure()
             self._require_open()
-            self._put(_Order("collections", text))
+            self._put(Order("collections", text))
 
     def flush(self) -> None:
         """Publishes every finished step and returns when it is readable.
@@ -180,10 +175,11 @@ class RunWriter:
         Raises:
             WriteFailed: something could not be written.
         """
+        self._require_own_process()
         with self._changed:
             self._raise_failure()
             self._require_open()
-            self._obey(_Order("flush"))
+            self._obey(Order("flush"))
             self._raise_failure()
 
     def close(self, end: bool = True) -> None:
@@ -195,14 +191,18 @@ class RunWriter:
         Raises:
             WriteFailed: something could not be written; `lost_steps` says what.
         """
+        if os.getpid() != self._process:
+            return
         with self._changed:
-            if self._closed:
-                return
-            self._closed = True
-            # Also after a failure: the order is what ends the thread.
-            self._obey(_Order("close", "end" if end else ""))
+            again, self._closed = self._closed, True
+            if not again:
+                # Also after a failure: the order is what ends the thread.
+                self._obey(Order("close", "end" if end else ""))
+        # A second call, after an interrupted first one, waits as well.
         if self._thread is not None:
             self._thread.join()
+        if again:
+            return
         with self._changed:
             self._raise_failure()
 
@@ -220,7 +220,7 @@ class RunWriter:
 
     # ---- the training thread's side; called with the lock held
 
-    def _put(self, item: StepBatch | _Order) -> None:
+    def _put(self, item: StepBatch | Order) -> None:
         if self._thread is None:
             # A daemon: a script that dies without close() must not hang at exit.
             self._thread = threading.Thread(target=self._run, name="smdebug-writer", daemon=True)
@@ -235,7 +235,7 @@ class RunWriter:
             self._raise_failure()
         self.stats.seconds_waited += time.monotonic() - began
 
-    def _obey(self, order: _Order) -> None:
+    def _obey(self, order: Order) -> None:
         """Has the thread do something and waits for it."""
         self._put(order)
         while not order.done and self._failure is not _THREAD_DIED:
@@ -252,6 +252,13 @@ class RunWriter:
             lost = tuple(sorted(self._unpublished))
             raise WriteFailed(str(self._failure), lost) from self._failure.__cause__
 
+    def _require_own_process(self) -> None:
+        # Before the lock is touched: a fork may have copied it locked.
+        if os.getpid() != self._process:
+            raise SMDebugRuntimeError(
+                "a forked process must not write to the run of its parent; make a writer of its own"
+            )
+
     def _require_open(self) -> None:
         if self._closed:
             raise SMDebugRuntimeError(f"the run in {self.store.url} is closed; nothing was saved")
@@ -259,7 +266,7 @@ class RunWriter:
     # ---- the background thread's side
 
     def _run(self) -> None:
-        work = _Work(self._builder)
+        work = Work(self._builder)
         while True:
             item = self._next(work)
             try:
@@ -275,10 +282,10 @@ class RunWriter:
                 elif item is not None:
                     item.done = True
                 self._changed.notify_all()
-            if isinstance(item, _Order) and item.what == "close":
+            if isinstance(item, Order) and item.what == "close":
                 return
 
-    def _next(self, work: _Work) -> StepBatch | _Order | None:
+    def _next(self, work: Work) -> StepBatch | Order | None:
         """The next item, or None when something has waited long enough to be published."""
         with self._changed:
             while not self._queue:
@@ -291,7 +298,7 @@ class RunWriter:
                 self._changed.wait(timeout)
             return self._queue.popleft()
 
-    def _handle(self, item: StepBatch | _Order | None, work: _Work) -> None:
+    def _handle(self, item: StepBatch | Order | None, work: Work) -> None:
         if isinstance(item, StepBatch):
             work.take(item)
         elif item is None or item.what == "flush":
@@ -314,7 +321,7 @@ class RunWriter:
         if overdue or self._builder.waiting >= min(most, self._queue_bytes):
             self._publish(work)
 
-    def _publish(self, work: _Work) -> None:
+    def _publish(self, work: Work) -> None:
         steps = work.finished
         if not steps:
             return
@@ -343,48 +350,6 @@ class RunWriter:
             failure = WriteFailed(f"could not write to {self.store.url}: {error}")
             failure.__cause__ = error
             self._failure = failure
-            self._queue = deque(item for item in self._queue if isinstance(item, _Order))
+            self._queue = deque(item for item in self._queue if isinstance(item, Order))
             self._queued = 0
             self._changed.notify_all()
-
-
-class _Order:
-    """Something other than data for the thread to do."""
-
-    def __init__(self, what: str, text: str = "") -> None:
-        self.what = what
-        self.text = text
-        self.done = False
-
-
-class _Work:
-    """The steps the thread holds: finished ones are in the builder, the open one waits here."""
-
-    def __init__(self, builder: Builder) -> None:
-        self._builder = builder
-        self._open: list[StepBatch] = []
-        self.finished: set[int] = set()
-        self.finished_at: float | None = None
-
-    @property
-    def open_steps(self) -> set[int]:
-        return {batch.step for batch in self._open}
-
-    def take(self, batch: StepBatch) -> None:
-        if self._open and self._open[0].step != batch.step:
-            self.finish()
-        self._open.append(batch)
-
-    def finish(self) -> None:
-        if not self._open:
-            return
-        for batch in self._open:
-            self._builder.add(batch)
-        self.finished.add(self._open[0].step)
-        self._open = []
-        if self.finished_at is None:
-            self.finished_at = time.monotonic()
-
-    def published(self) -> None:
-        self.finished = set()
-        self.finished_at = None

@@ -26,14 +26,27 @@ def run_query(
         raise SMDebugRuntimeError(
             "sql needs duckdb and pandas: pip install 'tornasole[sql]'"
         ) from error
-    keys = reader.parquet_files()
-    paths = [reader.store.path(key) for key in keys or ()]
     with duckdb.connect() as connection:
-        if paths and all(path is not None for path in paths):
-            connection.register("stored", connection.read_parquet(paths))
-        else:
-            connection.register("stored", reader.table(SCHEMA.names))
-        begin, end = range_steps
-        condition = f"step >= {begin or 0}" + (f" and step < {end}" if end is not None else "")
-        connection.execute(f"create view run as select * from stored where {condition}")
-        return connection.execute(query).df()
+        try:
+            return _answer(connection, query, _stored(connection, reader), range_steps)
+        except duckdb.IOException:
+            # Compaction took the files away in between; what was read of them is still here.
+            return _answer(connection, query, reader.table(SCHEMA.names), range_steps)
+
+
+def _stored(connection: Any, reader: RunReader) -> Any:
+    paths = [reader.store.path(key) for key in reader.parquet_files() or ()]
+    # duckdb takes a path for a pattern, and a pattern could match another run.
+    if paths and not any(path is None or set(path) & set("*?[]{}") for path in paths):
+        return connection.read_parquet(paths)
+    return reader.table(SCHEMA.names)
+
+
+def _answer(
+    connection: Any, query: str, stored: Any, range_steps: tuple[int | None, int | None]
+) -> Any:
+    begin, end = range_steps
+    condition = f"step >= {begin or 0}" + (f" and step < {end}" if end is not None else "")
+    connection.register("stored", stored)
+    connection.execute(f"create or replace view run as select * from stored where {condition}")
+    return connection.execute(query).df()

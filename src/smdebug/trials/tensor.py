@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from smdebug.reductions import (
     compute_reduction,
 )
 from smdebug.storage.dtypes import dtype_of
-from smdebug.storage.raw import VALUE_COLUMNS, as_dtype, places_of
+from smdebug.storage.raw import VALUE_COLUMNS, as_dtype, places_of, value_in_index
 from smdebug.trials.rows import RowIndex
 from smdebug.trials.steps import StepState
 
@@ -224,7 +223,17 @@ class Tensor:
         return _present(values, np.dtype(np.float64))
 
     def _scalar_series(self, mode: ModeKeys, worker: str | None) -> tuple[Array, Array]:
-        values = self.values(mode, worker)
+        rows = self._rows(VALUE_COLUMNS)
+        found = self._chosen(rows, mode, worker, None)
+        table = rows.table.take(np.array(list(found.values()), np.int64))
+        names = set(table["dtype"].to_pylist())
+        if len(names) == 1 and not table["value"].null_count:
+            # All of them lie in the index: one column, one conversion.
+            with np.errstate(all="ignore"):
+                column = table["value"].to_numpy().astype(dtype_of(names.pop()))
+            return np.array(list(found), np.int64), column
+        raw = self._read_values(rows, list(found.values()))
+        values = {step: v for step, v in zip(found, raw, strict=True) if v is not None}
         for step, value in values.items():
             if value.size != 1:
                 raise SMDebugValueError(
@@ -360,26 +369,11 @@ class Tensor:
             if place is not None:
                 values.append(as_dtype(next(raw), dtype))
             else:
-                values.append(_from_index(value, dtype, shape))
+                values.append(value_in_index(value, dtype, shape))
         return values
 
     def __repr__(self) -> str:
         return f"<Tensor {self.name!r} of trial {self.trial.name!r}>"
-
-
-def _from_index(value: float | None, dtype: str | None, shape: list[int] | None) -> Array | None:
-    """The value of a row without a record: a scalar, or an empty tensor; else None."""
-    if shape is None or dtype is None or dtype in ("str", "bytes"):
-        return None
-    if value is not None:
-        with np.errstate(all="ignore"):
-            array = np.full(shape, value, np.float64).astype(dtype_of(dtype))
-    elif math.prod(shape) == 0:
-        array = np.zeros(shape, dtype_of(dtype))
-    else:
-        return None
-    array.flags.writeable = False
-    return array
 
 
 def _present(values: dict[int, Any], kind: np.dtype[Any]) -> tuple[Array, Array]:

@@ -42,6 +42,8 @@ logger = logging.getLogger("smdebug.trials")
 
 # How long to wait before looking again for an event file that the index names.
 _MISSING_FILE_PAUSE = 2.0
+# How long nothing must come after the end of a job whose workers stopped at different steps.
+_REST_SECONDS = 5.0
 
 
 class Trial:
@@ -92,6 +94,7 @@ class Trial:
         self._managers: dict[str, CollectionManager] = {}
         self._collection_files: dict[str, Any] = {}
         self._steps = StepTable({})
+        self._quiet_since: float | None = None
         self._names: dict[str, int] = {}
         wait_for_job(self._reader, wait_seconds)
         self._read_collections()
@@ -152,7 +155,16 @@ class Trial:
                 self.range_steps,
                 self.last_complete_step,
             )
-        self.loaded_all_steps = finished
+        self.loaded_all_steps = finished and self._nobody_writes(changed)
+
+    def _nobody_writes(self, changed: bool) -> bool:
+        """Whether a finished run is really at rest: the first worker to close marks the end."""
+        last = {int(steps.step.max()) for steps in self._reader.steps().values() if len(steps.step)}
+        if self.num_workers == 1 or (len(last) == 1 and len(self._managers) == self.num_workers):
+            return True
+        if changed or self._quiet_since is None:
+            self._quiet_since = time.monotonic()
+        return time.monotonic() - self._quiet_since >= _REST_SECONDS
 
     def _names_in_range(self) -> dict[str, int]:
         begin, end = self.range_steps
