@@ -15,7 +15,7 @@ import nox
 nox.needs_version = ">=2024.4.15"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "core", "interop"]
+nox.options.sessions = ["lint", "core", "oldest", "interop"]
 
 # smdebug 1.0.34 has our import name and needs old packages: it lives alone.
 PEER = Path(".nox") / "peer"
@@ -46,6 +46,16 @@ def lint(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Everything that needs no framework."""
     install(session, "-e", ".[cloud,sql,sagemaker]", *TEST_PACKAGES)
+    session.run("pytest", "--ignore=tests/interop", *session.posargs)
+
+
+@nox.session
+def oldest(session: nox.Session) -> None:
+    """The same on the oldest numpy and pyarrow we promise to work with."""
+    install(
+        session, "-e", ".[cloud,sql,sagemaker]", "numpy==1.23.5", "pyarrow==18.0.0", "pandas<3",
+        *TEST_PACKAGES,
+    )  # fmt: skip
     session.run("pytest", "--ignore=tests/interop", *session.posargs)
 
 
