@@ -165,14 +165,8 @@ class _StepFiles:
         new = {item["tensorname"] for item in (*self._tensors, *self._shapes)}
         shift = len(events)
         moved = [{**item, "start_idx": item["start_idx"] + shift} for item in self._tensors]
-        kept = [
-            each for each in content.get("tensor_payload") or [] if each["tensorname"] not in new
-        ]
-        self._tensors = [*kept, *moved]
-        kept = [
-            each for each in content.get("shape_payload") or [] if each["tensorname"] not in new
-        ]
-        self._shapes = [*kept, *self._shapes]
+        self._tensors = [*_others(content.get("tensor_payload"), new), *moved]
+        self._shapes = [*_others(content.get("shape_payload"), new), *self._shapes]
         self.chunks = [events, *self.chunks] if shift else self.chunks
         self.size += shift
 
