@@ -358,3 +358,18 @@ def test_a_step_of_shapes_that_is_saved_again_is_noticed(tmp_path: Path) -> None
             assert trial.tensor_names() == ["a"]
     assert trial.tensor_names() == ["a", "b"]
     writer.close()
+
+
+def test_steps_the_reader_found_by_itself_are_not_forgotten(tmp_path: Path) -> None:
+    writer = RunWriter(LocalStore(tmp_path))
+    writer.write_collections(default_collections().to_json())
+    for step in range(2):
+        writer.submit(default_batch("worker_0", step))
+        writer.finish_step()
+        writer.flush()
+        if step == 0:
+            trial = create_trial(tmp_path)
+    # As it does when compaction took away a file it was reading.
+    trial._reader.refresh()
+    assert trial.steps() == [0, 1]
+    writer.close()

@@ -95,6 +95,7 @@ class Trial:
         self._collection_files: dict[str, Any] = {}
         self._steps = StepTable({})
         self._quiet_since: float | None = None
+        self._taken_over = -1
         self._names: dict[str, int] = {}
         wait_for_job(self._reader, wait_seconds)
         self._read_collections()
@@ -139,12 +140,15 @@ class Trial:
             return
         # Asked before looking: whatever is found afterwards is then all there is.
         finished = self._reader.finished()
-        changed = self._refresher.run(self._safe_step(), full=full or finished)
+        self._refresher.run(self._safe_step(), full=full or finished)
         delay = environment.training_end_delay() if finished else 0.0
         if delay:
             pause(delay)
-            changed = self._refresher.run(None, full=True) or changed
+            self._refresher.run(None, full=True)
+        # Not what the refresher says: the reader also looks by itself, when files have vanished.
+        changed = self._taken_over != self.version
         if changed or finished:
+            self._taken_over = self.version
             self._read_collections()
             self._names = self._names_in_range()
             self._steps = StepTable(
