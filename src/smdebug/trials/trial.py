@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.config import environment
 from smdebug.config.collection import Collection, CollectionKeys
-from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import (
     NoMoreData,
     SMDebugRuntimeError,
@@ -24,6 +23,7 @@ from smdebug.storage.catalog import mode_bit
 from smdebug.storage.layout import LAST_STEP
 from smdebug.storage.reader import RunReader
 from smdebug.storage.store import Store, open_store
+from smdebug.trials.collections import RunCollections
 from smdebug.trials.opening import POLL_SECONDS, pause, wait_for_job
 from smdebug.trials.refresh import Refresher
 from smdebug.trials.step_range import checked_range, in_range
@@ -91,32 +91,16 @@ class Trial:
         self._refresher = Refresher(self._reader)
         self._cached: dict[Any, Array] | None = {} if cache else None
         self._tensors: dict[str, Tensor] = {}
-        self._managers: dict[str, CollectionManager] = {}
-        self._collection_files: dict[str, Any] = {}
+        self._collections = RunCollections()
         self._steps = StepTable({})
         self._quiet_since: float | None = None
         self._taken_over = -1
         self._names: dict[str, int] = {}
         wait_for_job(self._reader, wait_seconds)
-        self._read_collections()
+        self._collections.take(self._reader.collections())
         self.refresh_data()
         if check:
             self._reader.check_all()
-
-    def _read_collections(self) -> None:
-        for worker, content in self._reader.collections().items():
-            if self._collection_files.get(worker) == content:
-                continue
-            self._collection_files[worker] = content
-            manager = CollectionManager.from_json_dict(content)
-            if worker in self._managers:
-                # What a script did to its collections stays; the job has only added names.
-                known = self._managers[worker].get_collections()
-                for name, collection in manager.get_collections().items():
-                    present = known.setdefault(name, collection)
-                    present.tensor_names = present.tensor_names | collection.tensor_names
-            else:
-                self._managers[worker] = manager
 
     # ---- refreshing
 
@@ -149,7 +133,7 @@ class Trial:
         changed = self._taken_over != self.version
         if changed or finished:
             self._taken_over = self.version
-            self._read_collections()
+            self._collections.take(self._reader.collections())
             self._names = self._names_in_range()
             self._steps = StepTable(
                 self._reader.steps(),
@@ -164,7 +148,9 @@ class Trial:
     def _nobody_writes(self, changed: bool) -> bool:
         """Whether a finished run is really at rest: the first worker to close marks the end."""
         last = {int(steps.step.max()) for steps in self._reader.steps().values() if len(steps.step)}
-        if self.num_workers == 1 or (len(last) == 1 and len(self._managers) == self.num_workers):
+        if self.num_workers == 1 or (
+            len(last) == 1 and len(self.known_workers()) == self.num_workers
+        ):
             return True
         if changed or self._quiet_since is None:
             self._quiet_since = time.monotonic()
@@ -363,7 +349,7 @@ class Trial:
     @property
     def num_workers(self) -> int:
         """How many workers write to the run."""
-        return max((each.get_num_workers() for each in self._managers.values()), default=1)
+        return self._collections.num_workers
 
     def workers(self) -> list[str]:
         """The sorted names of the workers."""
@@ -372,24 +358,17 @@ class Trial:
 
     def known_workers(self) -> list[str]:
         """What `workers` says, without looking for new ones first."""
-        return sorted(self._managers)
+        return self._collections.workers()
 
     def collections(self) -> dict[str, Collection]:
         """The collections by name, with the tensor names of all workers."""
         self.maybe_refresh()
-        first, *others = [self._managers[worker] for worker in sorted(self._managers)]
-        merged = first.get_collections()
-        for manager in others:
-            for name, collection in manager.get_collections().items():
-                if name not in merged:
-                    merged[name] = collection
-                merged[name].tensor_names = merged[name].tensor_names | collection.tensor_names
-        return merged
+        return self._collections.merged().get_collections()
 
     def collection(self, coll_name: str) -> Collection:
         """A collection; an empty one when the run has none of this name."""
-        self.collections()
-        return self._managers[min(self._managers)].get(coll_name)
+        self.maybe_refresh()
+        return self._collections.merged().get(coll_name)
 
     def _collection_of(self, collection: str | Collection) -> Collection:
         if isinstance(collection, str):
