@@ -34,6 +34,8 @@ class Entry:
         shape: of the tensor; needed only without a value.
         dtype: the element type's name; needed only without a value.
         time: seconds since 1970, when it differs from the step's.
+        original_name: the name in the framework's graph, when it is another one; format v1 keeps
+            it beside a shape.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Entry:
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
     time: float | None = None
+    original_name: str | None = None
 
     def __post_init__(self) -> None:
         if self.value is not None:

@@ -78,8 +78,8 @@ def mode_bit(mode: ModeKeys | int) -> int:
     return 1 << (mode.value if isinstance(mode, ModeKeys) else mode)
 
 
-def dictionary_array(column: Any) -> Any:
-    """A column of text as one array with one dictionary."""
+def one_array(column: Any) -> Any:
+    """A column as one array; of text, with one dictionary."""
     column = column.unify_dictionaries()
     if column.num_chunks == 1:
         return column.chunk(0)

@@ -132,7 +132,7 @@ class _StepFiles:
             if entry.value is not None:
                 self._add_value(entry.name, for_classic(plain_array(entry.value)), time)
             elif entry.shape is not None:
-                self._add_shape(entry.name, entry.shape, entry.dtype)
+                self._add_shape(entry.name, entry.shape, entry.dtype, entry.original_name)
 
     def _add_value(self, name: str, array: Array, time: float) -> None:
         if array.size:
@@ -141,9 +141,15 @@ class _StepFiles:
             # The format has no record for it; its shape and type say all there is to say.
             self._add_shape(name, array.shape, dtype_name(array.dtype))
 
-    def _add_shape(self, name: str, shape: tuple[int, ...], dtype: str | None) -> None:
-        entry = {"tensorname": name, "originalname": name, "shape": list(shape), "dtype": dtype}
-        self._shapes.append(entry)
+    def _add_shape(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str | None,
+        original_name: str | None = None,
+    ) -> None:
+        names = {"tensorname": name, "originalname": original_name or name}
+        self._shapes.append({**names, "shape": list(shape), "dtype": dtype})
 
     def _add_record(self, name: str, array: Array, time: float) -> None:
         payload = encode_tensor(

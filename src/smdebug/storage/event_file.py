@@ -39,7 +39,10 @@ class FileReader:
         self.path = Path(path)
 
     def _events(self) -> Iterator[Event]:
-        data = LocalStore(self.path.parent).read(self.path.name)
+        try:
+            data = LocalStore(self.path.parent).read(self.path.name)
+        except KeyError:
+            raise FileNotFoundError(f"there is no event file {self.path}") from None
         for offset, payload in iterate_records(data, self.path.name, classic=True):
             yield decode_event(payload, key=self.path.name, offset=offset)
 
@@ -86,6 +89,8 @@ class FileWriter:
         step: the global step.
         wtype: "events".
         mode: the mode of the step.
+        **kwargs: `max_queue`, `flush_secs`, `verbose` and `write_checksum` of smdebug 1.0, which
+            have no effect: a step is written at once, and always with checksums.
 
     Example:
         >>> with FileWriter(trial_dir, "worker_0", step=3) as writer:  # doctest: +SKIP
@@ -120,6 +125,10 @@ class FileWriter:
         timestamp: float | None = None,
     ) -> None:
         """Adds a tensor; a Python number becomes a tensor of one element."""
+        if not write_index:
+            raise SMDebugNotImplementedError(
+                "a tensor without an index entry could never be found again; leave write_index on"
+            )
         value = np.asarray(tdata)
         value = value.reshape(1) if np.isscalar(tdata) else value
         self._add(Entry(tname, value, time=timestamp), mode, mode_step)
@@ -133,7 +142,8 @@ class FileWriter:
         original_name: str | None = None,
     ) -> None:
         """Adds the shape of a tensor whose value is not written."""
-        self._add(Entry(name, shape=tuple(shape)), mode, mode_step)
+        entry = Entry(name, shape=tuple(shape), original_name=original_name)
+        self._add(entry, mode, mode_step)
 
     def _add(self, entry: Entry, mode: ModeKeys | None, mode_step: int | None) -> None:
         number = self._step if mode_step is None else mode_step

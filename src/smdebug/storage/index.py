@@ -23,7 +23,7 @@ import numpy.typing as npt
 from smdebug.exceptions import IndexReaderException
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.storage.arrow import pa, pc, pq
-from smdebug.storage.catalog import dictionary_array
+from smdebug.storage.catalog import one_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -150,7 +150,7 @@ def newest_rows(table: pa.Table) -> pa.Table:
 
 def _ranks(column: pa.ChunkedArray) -> Ints:
     """Numbers that sort as the strings of a dictionary column do."""
-    array = dictionary_array(column)
+    array = one_array(column)
     ranks: Ints = pc.rank(array.dictionary).to_numpy(zero_copy_only=False)
     codes: Ints = array.indices.to_numpy(zero_copy_only=False)
     return ranks[codes]

@@ -12,7 +12,7 @@ import numpy as np
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.storage.arrow import pa, pc, pq
-from smdebug.storage.catalog import StepArrays, mode_numbers
+from smdebug.storage.catalog import StepArrays, mode_numbers, one_array
 from smdebug.storage.index import (
     EMPTY,
     SCHEMA,
@@ -247,11 +247,11 @@ class IndexFile:
             keep = True
         self._verify(group, missing)
         try:
-            table = self._file.read_row_group(group, columns=missing).unify_dictionaries()
+            table = self._file.read_row_group(group, columns=missing)
         except (pa.ArrowException, OSError) as error:
             raise IndexReaderException(f"{self.key}: {error}") from error
         for name in missing:
-            found[name] = _one_array(table[name])
+            found[name] = one_array(table[name])
             if keep:
                 self._cache.put((self.key, group, name), found[name])
         return found
@@ -361,13 +361,6 @@ def _joined(ranges: list[tuple[int, int]], gap: int = 1 << 17) -> list[tuple[int
         else:
             joined.append((first, end))
     return joined
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _first_of_each(keys: Any) -> Any:

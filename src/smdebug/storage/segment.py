@@ -117,19 +117,16 @@ class SegmentBuilder:
         )  # fmt: skip
         size = sum(len(chunk) for chunk in payload)
         row.offset, row.length = self._event_bytes, size + records.OVERHEAD
-        sums: Future[tuple[int, int | None]] | _Done
         sums = self._sum_beside(payload) if size >= _LARGE else _Done(records.checksum(payload))
         self._records.append(_Record(row, payload, size, sums))
         self._event_bytes += row.length
 
-    def _sum_beside(self, payload: list[Buffer]) -> Future[tuple[int, int | None]]:
+    def _sum_beside(self, payload: list[Buffer]) -> Future[tuple[int, int | None]] | _Done:
         try:
             return self._checksums.submit(_both_sums, payload)
         except RuntimeError:
             # The interpreter is going down, and starts no threads any more.
-            done: Future[tuple[int, int | None]] = Future()
-            done.set_result(_both_sums(payload))
-            return done
+            return _Done(*_both_sums(payload))
 
     def _next_seq(self) -> int:
         if self._seq is None:
@@ -139,13 +136,13 @@ class SegmentBuilder:
 
 
 class _Done:
-    """The sums of a small payload, known at once."""
+    """Sums that are known at once, as those of a small payload are."""
 
-    def __init__(self, checksum: int) -> None:
-        self._checksum = checksum
+    def __init__(self, checksum: int, digest: int | None = None) -> None:
+        self._sums = (checksum, digest)
 
     def result(self) -> tuple[int, int | None]:
-        return self._checksum, None
+        return self._sums
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.catalog import dictionary_array, mode_numbers
+from smdebug.storage.catalog import mode_numbers, one_array
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,8 +27,8 @@ class RowIndex:
         self._columns: dict[str, list[Any]] = {}
         self.step = table["step"].to_numpy()
         self._mode_step = table["mode_step"].to_numpy()
-        self._mode = mode_numbers(dictionary_array(table["mode"]))
-        workers = dictionary_array(table["worker"])
+        self._mode = mode_numbers(one_array(table["mode"]))
+        workers = one_array(table["worker"])
         codes = workers.indices.to_numpy(zero_copy_only=False)
         names = workers.dictionary.to_pylist()
         # Numbered in the order of their names; a name that no row has gets no number.
