@@ -23,7 +23,7 @@ from smdebug.exceptions import (
 )
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage import segment, writer
-from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.batch import Entry, PendingBatch, StepBatch
 from smdebug.storage.layout import event_key, parse_index_key
 from smdebug.storage.local import LocalStore
 from smdebug.storage.memory import MemoryStore
@@ -625,7 +625,8 @@ def test_one_batch_may_exceed_the_queue_alone(queue_bytes: int) -> None:
 def test_a_producer_that_waits_while_the_run_is_closed_is_told() -> None:
     """Its batch cannot be written any more; it must not vanish without a word."""
     store = BlockingStore()
-    run = RunWriter(store, queue_bytes=100, flush_seconds=0)
+    # Room for two: the one that is being published counts until it is.
+    run = RunWriter(store, queue_bytes=2 * batch_of(0).nbytes, flush_seconds=0)
     run.submit(batch_of(0))
     run.finish_step()
     assert store.entered.wait(_PATIENCE)
@@ -776,7 +777,7 @@ def test_a_large_tensor_is_written_at_the_exit_of_the_interpreter(tmp_path: Path
 import atexit
 import numpy as np
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.batch import Entry, PendingBatch, StepBatch
 from smdebug.storage.store import open_store
 from smdebug.storage.writer import RunWriter
 
@@ -817,7 +818,7 @@ def test_a_blocked_producer_is_released_by_a_failure() -> None:
             raise OSError("gone")
 
     store = Broken()
-    run = RunWriter(store, queue_bytes=100, flush_seconds=0)
+    run = RunWriter(store, queue_bytes=2 * batch_of(0).nbytes, flush_seconds=0)
     run.submit(batch_of(0))
     run.finish_step()
     assert store.entered.wait(_PATIENCE)
@@ -911,3 +912,75 @@ def test_the_thread_is_started_late_and_is_a_daemon() -> None:
     run.close()
     assert not run._thread.is_alive()
     assert not [t for t in threading.enumerate() if t.name.startswith("smdebug-checksum")]
+
+
+# ---- batches that the thread makes
+
+
+class Memory:
+    """Counts what was lent to the writer and came back."""
+
+    def __init__(self) -> None:
+        self.lent = self.returned = 0
+
+    def pending(self, step: int, make: Callable[[], StepBatch] | None = None) -> PendingBatch:
+        self.lent += 1
+        batch = batch_of(step)
+        return PendingBatch(step, batch.nbytes, make or (lambda: batch), self.take_back)
+
+    def take_back(self) -> None:
+        self.returned += 1
+
+
+def test_a_pending_batch_is_made_on_the_thread_and_released_when_published() -> None:
+    store, memory = MemoryStore(), Memory()
+    makers: list[str] = []
+
+    def make() -> StepBatch:
+        makers.append(threading.current_thread().name)
+        return batch_of(0)
+
+    run = RunWriter(store, flush_seconds=1e6)
+    run.submit(memory.pending(0, make))
+    run.finish_step()
+    run.submit(memory.pending(1))
+    run.finish_step()
+    run.flush()
+    assert makers == ["smdebug-writer"]
+    assert memory.returned == memory.lent == 2
+    run.submit(memory.pending(2))
+    run.close()
+    assert memory.returned == 3
+    assert steps_in(store) == [0, 1, 2]
+
+
+def test_memory_comes_back_when_writing_fails() -> None:
+    memory = Memory()
+
+    def fail() -> StepBatch:
+        raise ArithmeticError("no reduction today")
+
+    run = RunWriter(MemoryStore(), flush_seconds=1e6)
+    run.submit(memory.pending(0))
+    run.submit(memory.pending(1, fail))
+    error = outcome(run.close)
+    assert isinstance(error, WriteFailed)
+    assert "no reduction today" in str(error)
+    assert error.lost_steps == (0, 1)
+    assert memory.returned == 2
+
+
+def test_what_is_published_makes_room_and_nothing_more_is_held() -> None:
+    """The bound holds for queue and thread together: memory follows from it."""
+    limit = 4 * batch_of(0).nbytes
+    most = 0
+    store = MemoryStore()
+    run = RunWriter(store, queue_bytes=limit, flush_seconds=1e6)
+    memory = Memory()
+    for step in range(200):
+        run.submit(memory.pending(step))
+        run.finish_step()
+        most = max(most, memory.lent - memory.returned)
+    run.close()
+    assert most <= 4
+    assert steps_in(store) == list(range(200))

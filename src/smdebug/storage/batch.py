@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from smdebug.exceptions import SMDebugValueError
 from smdebug.reductions import REDUCTION_NAMES
@@ -14,7 +15,7 @@ from smdebug.storage.dtypes import check_dtype
 from smdebug.storage.layout import LAST_STEP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from smdebug.mode_keys import ModeKeys
     from smdebug.reductions import Array
@@ -69,6 +70,55 @@ class Entry:
         return 200 + (0 if self.value is None else self.value.nbytes)
 
 
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The tensors of a block, in order. Made once and used at many steps: keep it, do not copy it.
+
+    Attributes:
+        names: the tensors' names.
+        dtypes: the names of their element types.
+        shapes: their shapes.
+    """
+
+    names: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Many tensors of one step of which the same is saved: columns instead of entries.
+
+    Attributes:
+        layout: which tensors.
+        values: their raw values, when they are saved: plain C-contiguous numbers, at least two in
+            each. As with an entry, the writer reads them later.
+        reductions: their reductions, an array of float64 each.
+    """
+
+    layout: Layout
+    values: Sequence[Array] | None = None
+    reductions: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """What the block weighs while it waits to be written."""
+        numbers = len(self.layout.names) * (100 + 8 * len(self.reductions))
+        return numbers + sum(value.nbytes for value in self.values or ())
+
+    def entries(self) -> Iterator[Entry]:
+        """The same, tensor by tensor."""
+        layout = self.layout
+        for place, name in enumerate(layout.names):
+            yield Entry(
+                name,
+                None if self.values is None else self.values[place],
+                {key: float(column[place]) for key, column in self.reductions.items()},
+                layout.shapes[place],
+                layout.dtypes[place],
+            )
+
+
 @dataclass(frozen=True)
 class StepBatch:
     """Tensors of one step; a step may come in several batches."""
@@ -78,6 +128,7 @@ class StepBatch:
     mode_step: int
     entries: list[Entry]
     time: float = field(default_factory=clock.time)
+    blocks: list[Block] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name, number in (("step", self.step), ("mode_step", self.mode_step)):
@@ -88,4 +139,22 @@ class StepBatch:
 
     @property
     def nbytes(self) -> int:
-        return sum(entry.nbytes for entry in self.entries)
+        """What the batch weighs in the writer's queue."""
+        return sum(item.nbytes for item in (*self.entries, *self.blocks))
+
+
+@dataclass(frozen=True, eq=False)
+class PendingBatch:
+    """A batch that the writer's thread makes: what training need not wait for happens there.
+
+    Attributes:
+        step: the step it will be of.
+        nbytes: what it weighs until it is written.
+        make: makes the batch.
+        release: called when the memory of the batch is no longer needed, written or not.
+    """
+
+    step: int
+    nbytes: int
+    make: Callable[[], StepBatch]
+    release: Callable[[], None]

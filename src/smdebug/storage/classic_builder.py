@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import crc32c
@@ -123,7 +124,7 @@ class _StepFiles:
         self._shapes: list[dict[str, Any]] = []
 
     def add(self, batch: StepBatch) -> None:
-        for entry in batch.entries:
+        for entry in chain(batch.entries, *(block.entries() for block in batch.blocks)):
             time = batch.time if entry.time is None else entry.time
             for name, value in entry.reductions.items():
                 plain, absolute = name.removeprefix("abs_"), name.startswith("abs_")

@@ -77,50 +77,54 @@ def encode_tensor(
         mode: the mode of the step.
         mode_step: the step within its mode.
         wall_time: seconds since 1970.
-        content_at: where in the file the event will start; given, the content is aligned there.
+        content_at: where in the file the event will start; given, the content is aligned there,
+            and so is the end of the record.
         classic: leave the type of strings unset, as format v1 does.
 
     Returns:
         The chunks of the event; the array's memory is one of them.
     """
-    tag = _bytes_field(1, name.encode())
+    tag = bytes_field(1, name.encode())
     content, size = _content(array)
     number = 0 if classic and is_string(array.dtype) else dtype_number(array.dtype)
-    head = _tensor_head(name, number, array.shape)
+    head = tensor_head(name, number, array.shape)
     if not is_string(array.dtype):
-        head += b"\x22" + _varint(size)
-    metadata = _metadata(mode_step, mode)
+        head += b"\x22" + varint(size)
+    metadata = step_metadata(mode_step, mode)
+    if content_at is not None:
+        # With the frame's four last bytes.
+        metadata += node_name(-(size + len(metadata) + 4) % ALIGNMENT)
     event = _event_head(wall_time, step)
     tensor_size = len(head) + size
 
     def prefix(padding: bytes) -> bytes:
-        tensor_field = b"\x42" + _varint(tensor_size)
+        tensor_field = b"\x42" + varint(tensor_size)
         value_size = len(tag) + len(padding) + len(tensor_field) + tensor_size + len(metadata)
-        value = b"\x0a" + _varint(value_size)
-        summary = b"\x2a" + _varint(len(value) + value_size)
+        value = b"\x0a" + varint(value_size)
+        summary = b"\x2a" + varint(len(value) + value_size)
         return b"".join((event, summary, value, tag, padding, tensor_field, head))
 
-    start = prefix(b"") if content_at is None else _aligned(prefix, content_at)
+    start = prefix(b"") if content_at is None else aligned(prefix, content_at)
     return [start, *content, metadata]
 
 
 def encode_scalar(name: str, value: float, *, step: int, wall_time: float) -> list[Buffer]:
     """Encodes an event with a plain TensorBoard scalar."""
-    summary_value = _bytes_field(1, name.encode()) + b"\x15" + _FLOAT.pack(value)
-    summary = _bytes_field(1, summary_value)
-    return [_event_head(wall_time, step) + _bytes_field(5, summary)]
+    summary_value = bytes_field(1, name.encode()) + b"\x15" + _FLOAT.pack(value)
+    summary = bytes_field(1, summary_value)
+    return [_event_head(wall_time, step) + bytes_field(5, summary)]
 
 
 def encode_file_version(wall_time: float) -> list[Buffer]:
     """Encodes the event TensorBoard expects first in a file."""
-    return [_event_head(wall_time, 0) + _bytes_field(3, b"brain.Event:2")]
+    return [_event_head(wall_time, 0) + bytes_field(3, b"brain.Event:2")]
 
 
 def _content(array: Array) -> tuple[list[Buffer], int]:
     if is_string(array.dtype):
         items = [item if isinstance(item, bytes) else item.encode("utf-8", "surrogatepass")
                  for item in array.reshape(-1).tolist()]  # fmt: skip
-        fields = b"".join(_bytes_field(8, item) for item in items)
+        fields = b"".join(bytes_field(8, item) for item in items)
         return [fields], len(fields)
     if not array.size:
         return [], 0
@@ -129,31 +133,33 @@ def _content(array: Array) -> tuple[list[Buffer], int]:
 
 
 @lru_cache(maxsize=65536)
-def _tensor_head(name: str, number: int, shape: tuple[int, ...]) -> bytes:
+def tensor_head(name: str, number: int, shape: tuple[int, ...]) -> bytes:
+    """The first fields of a TensorProto: element type and shape."""
     # The same for every step of a tensor, so it is built once.
     dims = b""
     for size in shape:
-        dim_name = _bytes_field(2, f"{name}_{size}".encode())
+        dim_name = bytes_field(2, f"{name}_{size}".encode())
         # proto3 leaves a zero out.
-        dims += _bytes_field(2, (b"\x08" + _varint(size) if size else b"") + dim_name)
-    return (b"\x08" + _varint(number) if number else b"") + _bytes_field(2, dims)
+        dims += bytes_field(2, (b"\x08" + varint(size) if size else b"") + dim_name)
+    return (b"\x08" + varint(number) if number else b"") + bytes_field(2, dims)
 
 
-def _metadata(mode_step: int, mode: ModeKeys) -> bytes:
+def step_metadata(mode_step: int, mode: ModeKeys) -> bytes:
+    """The field of a value that says its mode and the step within it."""
     pairs = ((MODE_STEP_PLUGIN_NAME, str(mode_step)), (MODE_PLUGIN_NAME, str(mode.value)))
     plugins = b"".join(
-        _bytes_field(1, _bytes_field(1, name.encode()) + _bytes_field(2, content.encode()))
+        bytes_field(1, bytes_field(1, name.encode()) + bytes_field(2, content.encode()))
         for name, content in pairs
     )
-    return _bytes_field(9, plugins)
+    return bytes_field(9, plugins)
 
 
 def _event_head(wall_time: float, step: int) -> bytes:
     head = b"\x09" + _DOUBLE.pack(wall_time)
-    return head + b"\x10" + _varint(step) if step else head
+    return head + b"\x10" + varint(step) if step else head
 
 
-def _aligned(prefix: Any, content_at: int) -> bytes:
+def aligned(prefix: Any, content_at: int) -> bytes:
     """Pads with the unused field `node_name` until the content falls on the alignment."""
     start: bytes = prefix(b"")
     if (content_at + len(start)) % ALIGNMENT == 0:
@@ -163,17 +169,28 @@ def _aligned(prefix: Any, content_at: int) -> bytes:
     size = missing = 0
     while True:
         size += missing
-        start = prefix(b"\x3a" + _varint(size) + bytes(size))
+        start = prefix(b"\x3a" + varint(size) + bytes(size))
         missing = -(content_at + len(start)) % ALIGNMENT
         if not missing:
             return start
 
 
-def _bytes_field(number: int, data: bytes) -> bytes:
-    return bytes(((number << 3) | _BYTES,)) + _varint(len(data)) + data
+def node_name(size: int) -> bytes:
+    """The unused field `node_name` of a value as padding: this long, modulo the alignment."""
+    if not size:
+        return b""
+    # A field has at least two bytes.
+    inner = size - 2 if size > 1 else size + ALIGNMENT - 2
+    return b"\x3a" + varint(inner) + bytes(inner)
 
 
-def _varint(value: int) -> bytes:
+def bytes_field(number: int, data: bytes) -> bytes:
+    """A field of a message that holds bytes, text or another message."""
+    return bytes(((number << 3) | _BYTES,)) + varint(len(data)) + data
+
+
+def varint(value: int) -> bytes:
+    """A number as protobuf writes it."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from smdebug.mode_keys import ModeKeys
+    from smdebug.storage.batch import Layout
 
 ROWS_PER_GROUP = 1 << 17
 FORMAT_KEY, FORMAT = b"smdebug.format", b"2"
@@ -122,6 +123,81 @@ def rows_to_table(rows: Sequence[IndexRow], worker: str, seq: int) -> pa.Table:
             # from_pandas stays off: a NaN is a value, not a missing one.
             arrays[name] = pa.array(columns[name], kind, from_pandas=False)
     return table_of(arrays)
+
+
+@dataclass
+class BlockRows:
+    """The rows of a block, before they are written: one step, all tensors of a layout."""
+
+    step: int
+    mode: ModeKeys
+    mode_step: int
+    time: float
+    position: int
+    layout: Layout
+    reductions: Mapping[str, npt.NDArray[np.float64]]
+    # Where the records lie, one behind the other, when raw values are saved.
+    offset: int | None = None
+    lengths: list[int] = field(default_factory=list)
+    checksums: list[int] = field(default_factory=list)
+
+
+def blocks_to_table(
+    blocks: Sequence[BlockRows], worker: str, seq: int, event_file: str
+) -> list[pa.Table]:
+    """Turns blocks of one worker and one segment into tables, without a loop over their rows."""
+    alike: dict[Any, list[BlockRows]] = {}
+    for block in blocks:
+        key = (block.layout, block.mode, tuple(block.reductions), block.offset is None)
+        alike.setdefault(key, []).append(block)
+    return [_alike_table(group, worker, seq, event_file) for group in alike.values()]
+
+
+def _alike_table(
+    blocks: list[BlockRows], worker: str, seq: int, event_file: str
+) -> pa.Table:
+    """The table of blocks that differ in their numbers only."""
+    layout, size = blocks[0].layout, len(blocks[0].layout.names)
+    rows = size * len(blocks)
+    tensors = np.tile(np.arange(size, dtype=np.int32), len(blocks))
+
+    def each_step(name: str) -> Any:
+        return np.repeat([getattr(block, name) for block in blocks], size)
+
+    def one_text(text: str) -> Any:
+        codes = pa.array(np.zeros(rows, np.int32))
+        return pa.DictionaryArray.from_arrays(codes, pa.array([text], pa.string()))
+
+    names = pa.array(layout.names, pa.string())
+    dtypes = pa.array(layout.dtypes, pa.string()).dictionary_encode()
+    shapes = pa.array(layout.shapes, SCHEMA.field("shape").type)
+    positions = each_step("position") + tensors
+    columns = {
+        "step": pa.array(each_step("step"), pa.int64()),
+        "mode": one_text(blocks[0].mode.name),
+        "mode_step": pa.array(each_step("mode_step"), pa.int64()),
+        "worker": one_text(worker),
+        "tensor": pa.DictionaryArray.from_arrays(pa.array(tensors), names),
+        "time": pa.array(each_step("time"), pa.float64()),
+        "dtype": dtypes.take(pa.array(tensors)),
+        "shape": shapes.take(pa.array(tensors)),
+        "position": pa.array(positions.astype(np.int32)),
+        "seq": pa.array(np.full(rows, seq, np.int32)),
+    }
+    if blocks[0].offset is not None:
+        lengths = np.array([block.lengths for block in blocks], np.int64)
+        starts = np.array([[block.offset] for block in blocks], np.int64)
+        offsets = starts + np.cumsum(lengths, axis=1) - lengths
+        checksums = np.array([block.checksums for block in blocks], np.int64)
+        columns["event_file"] = one_text(event_file)
+        columns["offset"] = pa.array(offsets.reshape(-1))
+        columns["length"] = pa.array(lengths.reshape(-1))
+        columns["checksum"] = pa.array(checksums.reshape(-1))
+    for name in blocks[0].reductions:
+        values = np.concatenate([block.reductions[name] for block in blocks])
+        # from_pandas stays off: a NaN is a value, not a missing one.
+        columns[name] = pa.array(values, pa.float64(), from_pandas=False)
+    return table_of({name: columns[name] for name in SCHEMA.names if name in columns})
 
 
 def table_of(columns: Mapping[str, Any]) -> pa.Table:

@@ -12,7 +12,15 @@ from smdebug.storage import records
 from smdebug.storage.arrow import pa
 from smdebug.storage.dtypes import dtype_name, is_string, plain_array
 from smdebug.storage.events import encode_tensor
-from smdebug.storage.index import SCHEMA, IndexRow, encode_index, newest_rows, rows_to_table
+from smdebug.storage.index import (
+    SCHEMA,
+    BlockRows,
+    IndexRow,
+    blocks_to_table,
+    encode_index,
+    newest_rows,
+    rows_to_table,
+)
 from smdebug.storage.index_file import ColumnCache, IndexFile
 from smdebug.storage.layout import (
     EVENTS_PREFIX,
@@ -22,12 +30,13 @@ from smdebug.storage.layout import (
     parse_event_seq,
     parse_index_key,
 )
+from smdebug.storage.templates import LayoutTemplates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from smdebug.reductions import Array
-    from smdebug.storage.batch import Entry, StepBatch
+    from smdebug.storage.batch import Block, Entry, Layout, StepBatch
     from smdebug.storage.store import Buffer, Store
 
 # Index files of at least this many rows are left as they are by compaction.
@@ -50,12 +59,15 @@ class SegmentBuilder:
         self._seq: int | None = None
         self._checksums = ThreadPoolExecutor(1, "smdebug-checksum")
         self.written = 0
+        self._templates: dict[Layout, LayoutTemplates] = {}
         self._begin()
 
     def _begin(self) -> None:
         self.waiting = 0
         self._rows: list[IndexRow] = []
-        self._records: list[_Record] = []
+        self._blocks: list[BlockRows] = []
+        # What the event file holds, in order: single records, and the chunks of whole blocks.
+        self._records: list[_Record | list[Buffer]] = []
         self._event_bytes = 0
         self._positions: dict[int, int] = {}
 
@@ -64,24 +76,30 @@ class SegmentBuilder:
         position = self._positions.get(batch.step, 0)
         for number, entry in enumerate(batch.entries, position):
             self._rows.append(self._row(batch, entry, number))
-        self._positions[batch.step] = position + len(batch.entries)
+        position += len(batch.entries)
+        for block in batch.blocks:
+            self._blocks.append(self._block_rows(batch, block, position))
+            position += len(block.layout.names)
+        self._positions[batch.step] = position
         self.waiting += batch.nbytes
 
     def publish(self) -> None:
         """Writes what was gathered; until this returns no reader sees any of it."""
-        if not self._rows:
+        rows, blocks = self._rows, self._blocks
+        if not rows and not blocks:
             return
-        rows, entries = self._rows, self._records
-        first = min(row.step for row in rows)
+        first = min(item.step for item in (*rows, *blocks))
         seq = self._next_seq()
-        if entries:
-            key = event_key(first, seq, self._worker)
-            self._store.write(key, _chunks(entries))
-            for record in entries:
-                record.row.event_file = key
-                record.row.checksum, record.row.digest = record.sums.result()
-        table = newest_rows(rows_to_table(rows, self._worker, seq))
-        data = encode_index(table)
+        key = event_key(first, seq, self._worker)
+        if self._records:
+            self._store.write(key, _chunks(self._records))
+            for record in self._records:
+                if isinstance(record, _Record):
+                    record.row.event_file = key
+                    record.row.checksum, record.row.digest = record.sums.result()
+        tables = [rows_to_table(rows, self._worker, seq)] if rows else []
+        tables += blocks_to_table(blocks, self._worker, seq, key)
+        data = encode_index(newest_rows(pa.concat_tables(tables, promote_options="default")))
         self._store.write(index_key(first, seq, self._worker), [data])
         self.written += self._event_bytes + len(data)
         self._begin()
@@ -109,6 +127,24 @@ class SegmentBuilder:
             if row.value is None:
                 self._add_record(row, array)
         return row
+
+    def _block_rows(self, batch: StepBatch, block: Block, position: int) -> BlockRows:
+        rows = BlockRows(
+            batch.step, batch.mode, batch.mode_step, batch.time, position, block.layout,
+            block.reductions,
+        )  # fmt: skip
+        if block.values is not None:
+            if block.layout not in self._templates:
+                self._templates[block.layout] = LayoutTemplates(block.layout)
+            # Every record ends on the alignment, so a block always starts on it.
+            chunks: list[Buffer] = []
+            rows.offset = self._event_bytes
+            rows.lengths, rows.checksums = self._templates[block.layout].encode(
+                batch, block.values, chunks
+            )
+            self._records.append(chunks)
+            self._event_bytes += sum(rows.lengths)
+        return rows
 
     def _add_record(self, row: IndexRow, array: Array) -> None:
         payload = encode_tensor(
@@ -157,8 +193,11 @@ def _both_sums(payload: list[Buffer]) -> tuple[int, int | None]:
     return records.checksum(payload), records.digest(payload)
 
 
-def _chunks(entries: Iterable[_Record]) -> Iterator[Buffer]:
+def _chunks(entries: Iterable[_Record | list[Buffer]]) -> Iterator[Buffer]:
     for record in entries:
+        if isinstance(record, list):
+            yield from record
+            continue
         yield records.header(record.size)
         yield from record.payload
         # Asked for only now: the sums of a large one were computed while it went out.

@@ -6,6 +6,8 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from smdebug.storage.batch import StepBatch
 
 
@@ -36,6 +38,10 @@ class Work:
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
         self._open: list[StepBatch] = []
+        self._releases: list[Callable[[], None]] = []
+        self._open_weight = 0
+        # What the batches of finished steps weighed in the queue.
+        self.weight = 0
         self.finished: set[int] = set()
         self.finished_at: float | None = None
 
@@ -43,10 +49,15 @@ class Work:
     def open_steps(self) -> set[int]:
         return {batch.step for batch in self._open}
 
-    def take(self, batch: StepBatch) -> None:
+    def hold(self, release: Callable[[], None]) -> None:
+        """Takes over memory, to be given back by this call when it is no longer needed."""
+        self._releases.append(release)
+
+    def take(self, batch: StepBatch, weight: int) -> None:
         if self._open and self._open[0].step != batch.step:
             self.finish()
         self._open.append(batch)
+        self._open_weight += weight
 
     def finish(self) -> None:
         if not self._open:
@@ -54,10 +65,21 @@ class Work:
         for batch in self._open:
             self._builder.add(batch)
         self.finished.add(self._open[0].step)
-        self._open = []
+        self.weight += self._open_weight
+        self._open, self._open_weight = [], 0
         if self.finished_at is None:
             self.finished_at = time.monotonic()
 
     def published(self) -> None:
+        """Forgets what the builder held; memory that is still needed stays the open step's."""
+        if not self._open:
+            self.release()
+        self.weight = 0
         self.finished = set()
         self.finished_at = None
+
+    def release(self) -> None:
+        """Gives the memory of everything taken back to whoever made it."""
+        releases, self._releases = self._releases, []
+        for release in releases:
+            release()

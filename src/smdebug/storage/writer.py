@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError, WriteFailed
-from smdebug.storage.batch import StepBatch
+from smdebug.storage.batch import PendingBatch, StepBatch
 from smdebug.storage.classic_builder import ClassicBuilder
 from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.segment import SegmentBuilder
@@ -89,9 +89,8 @@ class RunWriter:
         format: "v2", or "v1" for files that smdebug 1.0 reads.
         flush_seconds: how long a finished step may wait to be published. None lets it grow with
             the age of the run, see `flush_interval`.
-        queue_bytes: how much may wait for the thread; one batch may exceed it alone. What the
-            thread has taken over comes on top: the unfinished step, and a segment of at most
-            256 MiB (64 MiB remotely).
+        queue_bytes: how much may wait to be published, in the queue and with the thread; one step
+            may exceed it alone.
 
     Example:
         >>> from smdebug.storage.batch import Entry, StepBatch
@@ -125,15 +124,18 @@ class RunWriter:
         self._process = os.getpid()
         # One lock guards everything below; waiters on either side are woken through it.
         self._changed = threading.Condition()
-        self._queue: deque[StepBatch | Order] = deque()
-        self._queued = 0
+        self._queue: deque[StepBatch | PendingBatch | Order] = deque()
+        # Bytes that were submitted and are not published; those of the step that is still open,
+        # which nothing but its end sets free; and how many threads wait for room.
+        self._queued = self._open_bytes = self._waiting = 0
+        self._open_step: int | None = None
         self._failure: WriteFailed | None = None
         self._unpublished: set[int] = set()
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def submit(self, batch: StepBatch) -> None:
-        """Hands over tensors of a step; waits while the queue is full.
+    def submit(self, batch: StepBatch | PendingBatch) -> None:
+        """Hands over tensors of a step; waits while too much is unpublished.
 
         The step counts as finished when a batch of another step arrives, on `finish_step`, and on
         `close`. No reader ever sees an unfinished step.
@@ -146,11 +148,14 @@ class RunWriter:
         with self._changed:
             self._raise_failure()
             self._require_open()
-            if self._queued and self._queued + size > self._queue_bytes:
+            if batch.step != self._open_step:
+                self._open_step, self._open_bytes = batch.step, 0
+            if self._no_room(size):
                 self._wait_for_room(size)
                 self._require_open()
             self._unpublished.add(batch.step)
             self._queued += size
+            self._open_bytes += size
             self._put(batch)
 
     def finish_step(self) -> None:
@@ -159,6 +164,7 @@ class RunWriter:
         with self._changed:
             self._raise_failure()
             self._require_open()
+            self._open_step, self._open_bytes = None, 0
             self._put(Order("finish"))
 
     def write_collections(self, text: str) -> None:
@@ -220,7 +226,7 @@ class RunWriter:
 
     # ---- the training thread's side; called with the lock held
 
-    def _put(self, item: StepBatch | Order) -> None:
+    def _put(self, item: StepBatch | PendingBatch | Order) -> None:
         if self._thread is None:
             # A daemon: a script that dies without close() must not hang at exit.
             self._thread = threading.Thread(target=self._run, name="smdebug-writer", daemon=True)
@@ -228,12 +234,23 @@ class RunWriter:
         self._queue.append(item)
         self._changed.notify_all()
 
+    def _no_room(self, size: int) -> bool:
+        return self._queued > self._open_bytes and self._queued + size > self._queue_bytes
+
     def _wait_for_room(self, size: int) -> None:
         began = time.monotonic()
-        while self._queued and self._queued + size > self._queue_bytes:
-            self._wait()
-            self._raise_failure()
-        self.stats.seconds_waited += time.monotonic() - began
+        if not self._open_bytes:
+            # The step before is complete, and only complete ones can be published.
+            self._put(Order("finish"))
+        self._waiting += 1
+        self._changed.notify_all()
+        try:
+            while self._no_room(size):
+                self._wait()
+                self._raise_failure()
+        finally:
+            self._waiting -= 1
+            self.stats.seconds_waited += time.monotonic() - began
 
     def _obey(self, order: Order) -> None:
         """Has the thread do something and waits for it."""
@@ -275,20 +292,20 @@ class RunWriter:
             except BaseException as error:
                 # The one place where everything is caught, a panic of a native library included:
                 # the error is kept for the next call.
-                self._fail(error)
+                self._fail(error, work)
             with self._changed:
-                if isinstance(item, StepBatch):
-                    self._queued = max(self._queued - item.nbytes, 0)
-                elif item is not None:
+                if isinstance(item, Order):
                     item.done = True
                 self._changed.notify_all()
             if isinstance(item, Order) and item.what == "close":
                 return
 
-    def _next(self, work: Work) -> StepBatch | Order | None:
+    def _next(self, work: Work) -> StepBatch | PendingBatch | Order | None:
         """The next item, or None when something has waited long enough to be published."""
         with self._changed:
             while not self._queue:
+                if self._waiting and work.finished and self._failure is None:
+                    return None
                 timeout = None
                 if work.finished_at is not None and self._failure is None:
                     timeout = work.finished_at + self._interval() - time.monotonic()
@@ -298,9 +315,12 @@ class RunWriter:
                 self._changed.wait(timeout)
             return self._queue.popleft()
 
-    def _handle(self, item: StepBatch | Order | None, work: Work) -> None:
-        if isinstance(item, StepBatch):
-            work.take(item)
+    def _handle(self, item: StepBatch | PendingBatch | Order | None, work: Work) -> None:
+        if isinstance(item, PendingBatch):
+            work.hold(item.release)
+            work.take(item.make(), item.nbytes)
+        elif isinstance(item, StepBatch):
+            work.take(item, item.nbytes)
         elif item is None or item.what == "flush":
             self._publish(work)
         elif item.what == "finish":
@@ -318,7 +338,8 @@ class RunWriter:
             self.format == "v1" or time.monotonic() - work.finished_at >= self._interval()
         )
         most = SEGMENT_BYTES_REMOTE if self.store.remote else SEGMENT_BYTES
-        if overdue or self._builder.waiting >= min(most, self._queue_bytes):
+        # A quarter: while one segment is being published the next ones can gather.
+        if overdue or self._builder.waiting >= min(most, self._queue_bytes // 4):
             self._publish(work)
 
     def _publish(self, work: Work) -> None:
@@ -329,9 +350,12 @@ class RunWriter:
         self.stats.segments += 1
         self.stats.steps += len(steps)
         self.stats.bytes = self._builder.written
+        weight = work.weight
         work.published()
         with self._changed:
             self._unpublished -= steps - work.open_steps
+            self._queued = max(self._queued - weight, 0)
+            self._changed.notify_all()
 
     def _compact(self) -> None:
         try:
@@ -344,12 +368,17 @@ class RunWriter:
         age = time.monotonic() - self._started
         return flush_interval(age, self.store.remote, self._flush_seconds)
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException, work: Work) -> None:
         self._builder.discard()
+        work.release()
         with self._changed:
             failure = WriteFailed(f"could not write to {self.store.url}: {error}")
             failure.__cause__ = error
             self._failure = failure
+            dropped = list(self._queue)
             self._queue = deque(item for item in self._queue if isinstance(item, Order))
-            self._queued = 0
+            self._queued = self._open_bytes = 0
             self._changed.notify_all()
+        for batch in dropped:
+            if isinstance(batch, PendingBatch):
+                batch.release()
