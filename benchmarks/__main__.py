@@ -6,7 +6,15 @@ import argparse
 import platform
 from pathlib import Path
 
-from benchmarks import against_original, classic_open, hundred_million, index_scale, raw_tensors
+from benchmarks import (
+    against_original,
+    classic_open,
+    hook_cost,
+    hook_memory,
+    hundred_million,
+    index_scale,
+    raw_tensors,
+)
 from benchmarks.figure import Figure, table
 
 FIGURES = {
@@ -15,6 +23,8 @@ FIGURES = {
     "raw_tensors": raw_tensors.measure,
     "classic_open": classic_open.measure,
     "hundred_million": hundred_million.measure,
+    "hook_cost": hook_cost.measure,
+    "hook_memory": hook_memory.measure,
 }
 
 

@@ -29,6 +29,8 @@ class Figure:
         unit: "x", "s", "MB" or such.
         at_least: whether more is better.
         limit: the number to reach.
+        failed: why there are no values.
+        digits: how many of a number are shown.
     """
 
     what: str
@@ -37,6 +39,8 @@ class Figure:
     unit: str
     limit: float | None = None
     at_least: bool = False
+    failed: str = ""
+    digits: int = 3
 
     @property
     def median(self) -> float:
@@ -46,6 +50,8 @@ class Figure:
     def reached(self) -> str:
         if self.limit is None:
             return ""
+        if self.failed:
+            return "NO"
         good = self.median >= self.limit if self.at_least else self.median <= self.limit
         return "yes" if good else "NO"
 
@@ -54,9 +60,13 @@ def table(figures: list[Figure]) -> str:
     """The figures as a Markdown table."""
     lines = ["| what | must reach | median | spread | reached |", "|---|---|---|---|---|"]
     for figure in figures:
-        low, high = min(figure.values), max(figure.values)
-        spread = f"{low:.3g}-{high:.3g} ({len(figure.values)})"
-        median = f"{figure.median:.3g} {figure.unit}"
+        median, spread = f"failed: {figure.failed}", ""
+        if not figure.failed:
+            low, median, high = (
+                f"{value:.{figure.digits}g}"
+                for value in (min(figure.values), figure.median, max(figure.values))
+            )
+            median, spread = f"{median} {figure.unit}", f"{low}-{high} ({len(figure.values)})"
         lines.append(
             f"| {figure.what} | {figure.target} | {median} | {spread} | {figure.reached} |"
         )

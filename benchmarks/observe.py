@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import torch
 
 from benchmarks.blocks import repetition
-from benchmarks.setups import HISTOGRAM_LENGTHS, SETUPS, Length
+from benchmarks.setups import Length, lengths
 from benchmarks.trainings import TRAININGS
 
 if TYPE_CHECKING:
@@ -37,21 +37,13 @@ def ratios(
     for _ in range(length.repetitions):
         folder.mkdir()
         try:
-            found.append(repetition(build, partial(observe, folder=folder), length))
+            found.append(repetition(build, lambda each: observe(each, folder), length))
         finally:
             shutil.rmtree(folder)
     return found
 
 
-def lengths(library: str, training: str, brief: bool) -> dict[str, Length]:
-    """The setups a library knows, and how long each is timed."""
-    if library != "smdebug_hook":
-        return HISTOGRAM_LENGTHS[training]
-    found = {name: setup.length for name, setup in SETUPS[training].items()}
-    return {name: length.brief() if brief else length for name, length in found.items()}
-
-
-def main(library: str, training: str, length: str, folder: str) -> None:
+def main(library: str, training: str, whose: str, folder: str) -> None:
     torch.set_num_threads(1)
     # Caches and settings go where everything goes, not into a home that is not there.
     for place in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
@@ -59,11 +51,11 @@ def main(library: str, training: str, length: str, folder: str) -> None:
     os.environ["WANDB_ERROR_REPORTING"] = "false"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
     result: dict[str, Any] = {}
-    for setup, span in lengths(library, training, length == "brief").items():
+    for setup, length in lengths(library == "smdebug_hook", training, whose == "ours").items():
         try:
             module = importlib.import_module(f"benchmarks.observers.{library}")
             observe = partial(module.observe, setup)
-            result[setup] = ratios(TRAININGS[training], observe, span, Path(folder) / "run")
+            result[setup] = ratios(TRAININGS[training], observe, length, Path(folder) / "run")
         except Exception as error:
             # One setup that a library cannot do is a line of the table, not the end of it.
             result[setup] = f"{type(error).__name__}: {error}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 ATTACHED = "attached, nothing saved"
 LOSSES = "losses every step"
 REDUCTIONS = "min, max, mean, std, l2 of all parameters and gradients every step"
-REDUCTIONS_10 = "the same every 10 steps"
+REDUCTIONS_10 = "min, max, mean, std, l2 of all parameters and gradients every 10 steps"
 RAW = "all raw parameters and gradients every step"
 GRADIENTS_10 = "losses and raw gradients every 10 steps"
 HISTOGRAMS = "histograms of all parameters and gradients every step"
@@ -30,12 +30,8 @@ class Length:
 
     steps: int
     rounds: int
-    repetitions: int = 5
+    repetitions: int = 3
     warm: int = 3
-
-    def brief(self) -> Length:
-        """Enough for what is only stood beside."""
-        return replace(self, rounds=max(2, self.rounds // 4), repetitions=3)
 
 
 @dataclass(frozen=True)
@@ -44,35 +40,45 @@ class Setup:
 
     Attributes:
         limit: what our hook's time per step may be, over that of the same training alone.
-        length: how long it is timed.
+        ours: how long our hook is timed.
+        theirs: how long a peer is timed; shorter, for peers are slow and have nothing to reach.
     """
 
     limit: float
-    length: Length
+    ours: Length
+    theirs: Length
 
 
 # Where a save comes every 10 steps, warming up 10 makes it the first of a block, so that the
 # writer's thread is done with it before the block ends.
 SETUPS = {
     GPT: {
-        ATTACHED: Setup(1.01, Length(1, 24)),
-        LOSSES: Setup(1.01, Length(1, 24)),
-        REDUCTIONS: Setup(1.10, Length(2, 6)),
-        REDUCTIONS_10: Setup(1.02, Length(10, 3, warm=10)),
-        RAW: Setup(1.15, Length(8, 3)),
+        ATTACHED: Setup(1.01, Length(1, 20, 5), Length(1, 5)),
+        LOSSES: Setup(1.01, Length(1, 20, 5), Length(1, 5)),
+        REDUCTIONS: Setup(1.10, Length(2, 6), Length(1, 2)),
+        REDUCTIONS_10: Setup(1.02, Length(10, 3, warm=10), Length(10, 1)),
+        RAW: Setup(1.15, Length(8, 2), Length(2, 2)),
     },
-    COMPILED: {GRADIENTS_10: Setup(1.03, Length(10, 4, repetitions=3, warm=10))},
+    COMPILED: {GRADIENTS_10: Setup(1.03, Length(10, 5, warm=10), Length(10, 3, 2))},
     DEEP: {
-        ATTACHED: Setup(1.03, Length(5, 70, warm=10)),
-        LOSSES: Setup(1.05, Length(5, 70, warm=10)),
-        REDUCTIONS: Setup(1.8, Length(20, 12, warm=10)),
-        REDUCTIONS_10: Setup(1.10, Length(10, 30, warm=10)),
-        RAW: Setup(1.6, Length(50, 6, warm=10)),
+        ATTACHED: Setup(1.03, Length(5, 40, 5, 10), Length(5, 10)),
+        LOSSES: Setup(1.05, Length(5, 40, 5, 10), Length(5, 10)),
+        REDUCTIONS: Setup(1.8, Length(20, 5, 5, 10), Length(2, 3)),
+        REDUCTIONS_10: Setup(1.10, Length(10, 20, 5, 10), Length(10, 2)),
+        RAW: Setup(1.6, Length(50, 5, warm=10), Length(5, 3)),
     },
 }
 
-# What the others do that is nearest; there is nothing for them to reach.
+# What the others do that is nearest.
 HISTOGRAM_LENGTHS = {
-    GPT: {HISTOGRAMS: Length(2, 2, 3), HISTOGRAMS_10: Length(10, 2, 3, warm=10)},
-    DEEP: {HISTOGRAMS: Length(10, 2, 3, warm=10), HISTOGRAMS_10: Length(10, 6, 3, warm=10)},
+    GPT: {HISTOGRAMS: Length(1, 2), HISTOGRAMS_10: Length(10, 1)},
+    DEEP: {HISTOGRAMS: Length(3, 2), HISTOGRAMS_10: Length(10, 3)},
 }
+
+
+def lengths(hook: bool, training: str, ours: bool) -> dict[str, Length]:
+    """The setups of a training that a library knows, and how long each is timed."""
+    if not hook:
+        return HISTOGRAM_LENGTHS[training]
+    setups = SETUPS[training].items()
+    return {name: setup.ours if ours else setup.theirs for name, setup in setups}

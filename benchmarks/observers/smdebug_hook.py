@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import smdebug.pytorch as smd
-
 from benchmarks import setups
+from smdebug.trials import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,21 +41,48 @@ def options(setup: str) -> dict[str, Any]:
     }[setup]  # fmt: skip
 
 
+def tensors(setup: str, parameters: int) -> int:
+    """How many tensors are saved of a model with so many parameters."""
+    if setup == setups.ATTACHED:
+        return 0
+    shares = {setups.LOSSES: 0, setups.GRADIENTS_10: 1}
+    return 1 + shares.get(setup, 2) * parameters
+
+
+def saves(setup: str, steps: int) -> int:
+    """How many of so many steps are saved."""
+    if setup == setups.ATTACHED:
+        return 0
+    return math.ceil(steps / 10) if setup.endswith("every 10 steps") else steps
+
+
 class Hooked:
     """A hook on a training."""
 
     def __init__(self, setup: str, training: Training, folder: Path) -> None:
-        self.hook = smd.Hook(out_dir=str(folder / "run"), **options(setup))
+        self.setup, self.path = setup, str(folder / "run")
+        self.parameters = len(list(training.model.parameters()))
+        self.steps = 0
+        self.hook = smd.Hook(out_dir=self.path, **options(setup))
         self.hook.register_module(training.model)
         self.hook.register_loss(training.loss)
 
     def after_step(self, loss: torch.Tensor) -> None:
-        pass
+        self.steps += 1
 
     def close(self) -> None:
         self.hook.close()
         # So that the next hook of this process starts as the first did.
         smd.del_hook()
+        self.check()
+
+    def check(self) -> None:
+        """A hook that saves nothing is fast: what it was to save must be there."""
+        trial = create_trial(self.path)
+        found = len(trial.tensor_names()), len(trial.steps())
+        expected = tensors(self.setup, self.parameters), saves(self.setup, self.steps)
+        if found != expected:
+            raise RuntimeError(f"saved (tensors, steps) {found} instead of {expected}")
 
 
 observe = Hooked

@@ -87,6 +87,8 @@ VARIABLES = (
         "A file with the time (epoch seconds) at which a rule was told to stop.",
     ),
     Variable("rule_stop_grace_time_secs", "60", "Seconds a rule may go on after that time."),
+    Variable("RANK", None, "Number of this process among those of the job, as torchrun sets it."),
+    Variable("WORLD_SIZE", None, "How many processes the job has, as torchrun sets it."),
     Variable("TF_CONFIG", None, "TensorFlow's description of the cluster, as JSON."),
 )
 
@@ -194,6 +196,14 @@ def rule_stop_signal_file() -> str | None:
 def rule_stop_grace_seconds() -> float:
     """Returns how long a rule may go on after it was told to stop."""
     return checks.seconds(*_required("rule_stop_grace_time_secs"))
+
+
+def distributed_rank() -> tuple[int, int]:
+    """Returns the number of this process and how many there are; (0, 1) when nothing says so."""
+    (rank_name, rank), (count_name, count) = _read("RANK"), _read("WORLD_SIZE")
+    if rank is None or count is None:
+        return 0, 1
+    return checks.whole_number(rank_name, rank), checks.whole_number(count_name, count, minimum=1)
 
 
 def tf_config() -> dict[str, Any] | None:

@@ -1,0 +1,1 @@
+"""The pipeline between a framework and a run; knows no framework."""

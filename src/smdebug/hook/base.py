@@ -1,0 +1,699 @@
+"""The hook of every framework: collections, modes, scalars, and the life of a run.
+
+It has more methods than most because they are the interface of smdebug 1.0; what a method does is
+elsewhere: the plan decides, the capture holds, the output writes, the guard meets failures.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import logging
+import os
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from smdebug.config import checks, environment
+from smdebug.config.collection import Collection, CollectionKeys
+from smdebug.config.collection_manager import CollectionManager
+from smdebug.config.job_file import DEFAULT_SAGEMAKER_OUTDIR, read_job_file
+from smdebug.config.options import HookOptions
+from smdebug.config.save import DEFAULT_SAVE_CONFIG_INTERVAL
+from smdebug.exceptions import (
+    InvalidCollectionConfiguration,
+    SMDebugRuntimeError,
+    SMDebugTypeError,
+)
+from smdebug.hook.capture import StepCapture, TakenArray
+from smdebug.hook.claim import Claim
+from smdebug.hook.current import set_hook
+from smdebug.hook.guard import Guard
+from smdebug.hook.output import DryOutput, Output, RunOutput
+from smdebug.hook.plan import SavePlan, Want
+from smdebug.hook.stats import HookStats
+from smdebug.hook.steps import Step, StepCounter
+from smdebug.storage.layout import END_KEY, collections_key
+from smdebug.storage.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+    from smdebug.hook.capture import Taken
+    from smdebug.mode_keys import ModeKeys
+    from smdebug.reductions import Array
+
+_Hook = TypeVar("_Hook", bound="BaseHook")
+
+logger = logging.getLogger("smdebug.hook")
+
+CHIEF_WORKER = "worker_0"
+_SCALAR = Want(raw=True, reductions=(), collections=(CollectionKeys.SCALARS,))
+_METRIC = Want(
+    raw=True, reductions=(), collections=(CollectionKeys.SCALARS, CollectionKeys.SM_METRICS)
+)
+
+
+class Worker(NamedTuple):
+    """This process among those of a job."""
+
+    name: str = CHIEF_WORKER
+    count: int = 1
+    chief: bool = True
+
+
+class BaseHook:
+    """Saves what happens inside of a training job; an adapter makes one for its framework.
+
+    An adapter sets the class attributes, calls `_begin_step` and `_offer`, and says how to turn a
+    tensor of its framework into what is saved of it.
+
+    Args:
+        options: everything the hook was told.
+
+    Attributes:
+        collection_manager: the collections of the hook.
+        last_saved_step: the number of the last step at which something was saved.
+    """
+
+    # What an adapter sets.
+    collection_class: ClassVar[type[Collection]] = Collection
+    default_collections: ClassVar[dict[str, tuple[str, ...]]] = {}
+    always_saved: ClassVar[frozenset[str]] = frozenset()
+    default_save_interval: ClassVar[int] = DEFAULT_SAVE_CONFIG_INTERVAL
+    chief_worker = CHIEF_WORKER
+    # Collections that module-level functions prepared for hooks to come.
+    prepared: ClassVar[CollectionManager] = CollectionManager()
+
+    def __init__(self, options: HookOptions) -> None:
+        self._options = options
+        self.out_dir = _checked_out_dir(options)
+        self._store = open_store(self.out_dir)
+        self.collection_manager = self._new_manager()
+        self._included = self._included_names()
+        self._steps = StepCounter()
+        self._guard = Guard(options.on_error)
+        self._stats = HookStats()
+        self._lock = threading.RLock()
+        self._output: Output | None = None
+        self._plan: SavePlan | None = None
+        self._collections_asked_for = False
+        self._capture: StepCapture | None = None
+        self._writes = True
+        self._closed = self._ready = False
+        self.last_saved_step: int | None = None
+        worker = self._worker()
+        if not options.dry_run and self._is_writer(worker):
+            self._require_free(worker.name)
+        if options.tensorboard_path is not None:
+            logger.warning(
+                "export_tensorboard: this version writes no TensorBoard files; the run itself is "
+                "saved to %s", self.out_dir,
+            )  # fmt: skip
+        _close_at_exit(self)
+        set_hook(self)
+
+    @classmethod
+    def create_from_json_file(
+        cls: type[_Hook], json_file_path: str | Path | None = None
+    ) -> _Hook:
+        """Makes the hook that a job file describes.
+
+        Args:
+            json_file_path: the file; `SMDEBUG_CONFIG_FILE_PATH`, or SageMaker's place for it, when
+                None.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            SMDebugValueError: something in it makes no sense.
+        """
+        job = read_job_file(json_file_path, default_save_interval=cls.default_save_interval)
+        fields = dataclasses.fields(job.options)
+        # The adapter's own constructor, which takes at least the fields of HookOptions.
+        hook = cls(**{field.name: getattr(job.options, field.name) for field in fields})  # type: ignore[call-arg]
+        for collection in job.collections:
+            hook.collection_manager.overlay(collection)
+        return hook
+
+    # ---- what was asked for
+
+    @property
+    def save_config(self) -> Any:
+        """When to save, for collections that do not say it themselves."""
+        return self._options.save_config
+
+    @property
+    def reduction_config(self) -> Any:
+        """What to save, for collections that do not say it themselves."""
+        return self._options.reduction_config
+
+    @property
+    def include_regex(self) -> tuple[str, ...]:
+        """The regexes given for the collection `default`."""
+        return self._options.include_regex
+
+    @property
+    def include_collections(self) -> set[str]:
+        """The names of the collections that are saved."""
+        return set(self._included)
+
+    @property
+    def tensorboard_dir(self) -> str | None:
+        """Where TensorBoard files would go."""
+        return self._options.tensorboard_path
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing is written."""
+        return self._options.dry_run
+
+    @property
+    def save_all_workers(self) -> bool:
+        """Whether every worker writes, not only the first."""
+        return self._options.include_workers == "all"
+
+    @property
+    def worker(self) -> str:
+        """The name of this worker."""
+        return self._worker().name
+
+    @property
+    def step(self) -> int:
+        """The number of the last step over all modes; -1 before the first."""
+        return self._steps.step
+
+    @property
+    def mode(self) -> ModeKeys:
+        """The mode of the steps to come."""
+        return self._steps.mode
+
+    @property
+    def closed(self) -> bool:
+        """Whether the hook was closed."""
+        return self._closed
+
+    @property
+    def mode_steps(self) -> dict[ModeKeys, int]:
+        """The number of the last step of each mode that was used."""
+        return self._steps.mode_steps
+
+    # ---- collections
+
+    def get_collection(self, name: str, create: bool = True) -> Collection:
+        """Returns a collection of this hook.
+
+        Args:
+            name: its name.
+            create: make it when it is not there; otherwise that is an `SMDebugValueError`.
+
+        Example:
+            >>> hook.get_collection("relu").include("relu_output")  # doctest: +SKIP
+        """
+        # It is asked for to be changed: the plan is made again before the next step.
+        self._collections_asked_for = True
+        return self.collection_manager.get(name, create)
+
+    def get_collections(self) -> dict[str, Collection]:
+        """Returns all collections of this hook by name."""
+        self._collections_asked_for = True
+        return self.collection_manager.get_collections()
+
+    def add_collection(self, collection: Collection) -> None:
+        """Adds a collection; one of the same name is replaced."""
+        if not isinstance(collection, Collection):
+            raise SMDebugTypeError(
+                f"collection must be a Collection, got {checks.shown(collection)} of type "
+                f"{type(collection).__name__}"
+            )
+        self._collections_asked_for = True
+        self.collection_manager.add(collection)
+
+    def add_to_collection(self, collection_name: str, variable: Any) -> None:
+        """Adds tensor names, or what the framework's `Collection.add` takes, to a collection."""
+        self.get_collection(collection_name).add(variable)
+
+    def export_collections(self) -> None:
+        """Writes the collections file now; it is also kept up to date without this."""
+        if self._saves():
+            with self._entered():
+                self._write_collections()
+        self._guard.raise_if_asked()
+
+    def has_default_configuration(self) -> bool:
+        """Whether the hook saves what a hook saves when it is told nothing."""
+        return self._included == set(self.always_saved) and not self._options.save_all
+
+    has_default_hook_configuration = has_default_configuration
+
+    def should_save_tensor_or_collection(self, tensor_name: str, collection_name: str) -> bool:
+        """Whether a tensor, or a collection, is saved at the present step."""
+        if self._capture is None or self._capture.plan is None:
+            return False
+        saving = {collection.name for collection in self._capture.plan.saving}
+        return collection_name in saving or self._capture.plan.want(tensor_name) is not None
+
+    # ---- saving
+
+    def set_mode(self, mode: ModeKeys) -> None:
+        """Sets the mode of the steps to come: `modes.TRAIN`, `EVAL`, `PREDICT` or `GLOBAL`."""
+        self._steps.set_mode(mode)
+
+    def save_scalar(
+        self,
+        name: str,
+        value: Any,
+        sm_metric: bool = False,
+        timestamp: float | None = None,
+    ) -> None:
+        """Saves a number as `scalar/<name>` at the present step and mode, whatever the schedule.
+
+        Args:
+            name: its name.
+            value: a number, or an array or tensor with one element.
+            sm_metric: the number also belongs to the collection `sm_metrics`.
+            timestamp: seconds since 1970; now when None.
+
+        Raises:
+            SMDebugTypeError: the value is not one number.
+
+        Example:
+            >>> hook.save_scalar("learning_rate", 0.1)  # doctest: +SKIP
+        """
+        checks.text("name", name)
+        array = self._as_array("value", value)
+        if array.size != 1 or array.dtype.kind in "USO":
+            raise SMDebugTypeError(
+                f"scalar {name!r}: value must be one number, got {checks.shown(value)}"
+            )
+        moment = None if timestamp is None else checks.seconds("timestamp", timestamp)
+        if self._saves():
+            with self._entered():
+                full = f"scalar/{name}"
+                want = _METRIC if sm_metric else _SCALAR
+                self._remember_name(full, want.collections)
+                # A number by itself has always been stored as an array of one.
+                array = array.reshape(1) if not hasattr(value, "shape") else array
+                self._put(TakenArray(full, array, want, time.time() if moment is None else moment))
+        self._guard.raise_if_asked()
+
+    def save_tensor(
+        self, tensor_name: str, tensor_value: Any, collections_to_write: Any = "default"
+    ) -> None:
+        """Saves a tensor at the present step, if the schedule of a collection it goes to says so.
+
+        Args:
+            tensor_name: its name.
+            tensor_value: a tensor of the framework, a numpy array, or lists of numbers.
+            collections_to_write: the collection, or a list of them, to write it to. They need not
+                be among `include_collections`; those that do not exist are made.
+
+        Raises:
+            SMDebugTypeError: the value is no tensor.
+
+        Example:
+            >>> hook.save_tensor("batch", images, ["inputs"])  # doctest: +SKIP
+        """
+        checks.text("tensor_name", tensor_name)
+        names = checks.names("collections_to_write", collections_to_write) or ["default"]
+        tensor = self._as_tensor(tensor_name, tensor_value)
+        if self._saves():
+            with self._entered():
+                self._save_tensor(tensor_name, tensor, names)
+        self._guard.raise_if_asked()
+
+    def _save_tensor(self, tensor_name: str, value: Any, names: list[str]) -> None:
+        assert self._plan is not None
+        names = [self.collection_manager.get(name).name for name in names]
+        step = self._steps.current()
+        self._remember_name(tensor_name, tuple(names))
+        due = self._plan.collections_at(names, step.mode, step.mode_step)
+        want = self._plan.want_of(due) if due else None
+        taken = None if want is None else self._take(tensor_name, value, want)
+        if taken is not None:
+            self._put(taken)
+
+    def flush(self) -> None:
+        """Publishes everything saved so far, the present step included, and waits for it."""
+        if self._saves():
+            with self._entered():
+                self._hand_over()
+                assert self._output is not None
+                self._write_changed_collections()
+                self._output.finish_step()
+                self._output.flush()
+        self._guard.raise_if_asked()
+
+    def stats(self) -> HookStats:
+        """Returns what the hook did and what it cost so far."""
+        if self._output is not None:
+            self._output.update(self._stats)
+        self._stats.steps = self._steps.step + 1
+        return self._stats
+
+    def close(self) -> None:
+        """Publishes everything, marks the run as finished, takes the hook off what it watches.
+
+        Also runs when the interpreter ends. A second call does nothing; steps that training makes
+        afterwards are not saved.
+        """
+        if self._closed or self._forked:
+            return
+        if self._ready and self._saves():
+            with self._entered():
+                self._hand_over()
+                self._write_collections()
+        self._closed = True
+        self._detach()
+        with self._entered():
+            if self._output is not None:
+                # In a SageMaker job the platform says when the job is over.
+                self._output.close(end=self._worker().chief and not environment.in_sagemaker())
+        self._capture = None
+        atexit.unregister(self._at_exit)
+        if self._output is not None:
+            logger.info("%s: %s", self.out_dir, self.stats())
+        if self._guard.failed is not None:
+            logger.warning("the run in %s is not complete: %s", self.out_dir, self._guard.failed)
+        self._guard.raise_if_asked()
+
+    def __enter__(self: _Hook) -> _Hook:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:  # fmt: skip
+        try:
+            self.close()
+        except Exception:
+            if kind is None:
+                raise
+            # The script's own exception is the one to show.
+            logger.exception("the run in %s is not complete", self.out_dir)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What holds a hook can be pickled; the hook itself stays in its process.
+        return {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._closed = self._forked = True
+
+    def __deepcopy__(self: _Hook, memo: dict[int, Any]) -> _Hook:
+        return self
+
+    # ---- what an adapter uses
+
+    def _begin_step(self) -> StepCapture | None:
+        """Ends the step before and begins the next; None when nothing is saved at it."""
+        self._guard.raise_if_asked()
+        if self._collections_asked_for or not self._ready:
+            # Outside of the guard: a configuration that makes no sense always raises.
+            self._collections_asked_for = False
+            self._prepare()
+        with self._entered():
+            self._hand_over()
+            if self._capture is not None and self._output is not None:
+                self._write_changed_collections()
+                self._output.finish_step()
+            self._capture = None
+            step = self._steps.advance()
+            if self._saves():
+                assert self._plan is not None
+                plan = self._plan.at(step.mode, step.mode_step)
+                if plan is not None:
+                    self._capture = StepCapture(step, plan)
+            return self._capture
+        return None
+
+    def _offer(self, name: str, tensor: Any) -> None:
+        """Takes a tensor of the present step, if it is wanted."""
+        capture = self._capture
+        if capture is None or capture.plan is None:
+            return
+        want = capture.plan.want(name)
+        taken = None if want is None else self._take(name, tensor, want)
+        if taken is not None:
+            capture.add(taken)
+        if capture.plan.armed:
+            self._watch(capture, name, tensor)
+
+    def _watch(self, capture: StepCapture, name: str, tensor: Any) -> None:
+        """Looks whether a watched tensor is finite; keeps those that are saved if one is not."""
+        assert self._plan is not None
+        assert capture.plan is not None
+        if capture.plan.may_want(name):
+            capture.held[name] = (tensor, self._version(tensor))
+        config = capture.plan.watcher(name)
+        if config is None or self._is_finite(tensor):
+            return
+        logger.info("step %d: %s is not finite", capture.step.number, name)
+        before = capture.plan
+        capture.plan = self._plan.triggered(before, config)
+        for held_name, (held, version) in capture.held.items():
+            want = capture.plan.want(held_name) if before.want(held_name) is None else None
+            if want is None:
+                continue
+            if self._version(held) == version:
+                taken = self._take(held_name, held, want)
+                if taken is not None:
+                    capture.add(taken)
+            else:
+                logger.warning(
+                    "step %d: %s was not finite, but %s had been overwritten by then and is not "
+                    "saved", capture.step.number, name, held_name,
+                )  # fmt: skip
+
+    def _saves(self) -> bool:
+        """Whether there is anything to save to; makes it ready on first use."""
+        if self._closed or self._forked or self._guard.failed is not None:
+            return False
+        if not self._ready:
+            self._make_ready()
+        return self._writes
+
+    @contextlib.contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Around everything the hook does in the training thread: time, lock, failures."""
+        began = time.perf_counter()
+        with self._lock:
+            try:
+                yield
+            except Exception as error:
+                self._guard.caught(error)
+            finally:
+                self._stats.seconds += time.perf_counter() - began
+
+    # ---- what an adapter answers
+
+    def _worker(self) -> Worker:
+        """This process among those of the job."""
+        return Worker(self._options.worker or CHIEF_WORKER)
+
+    def _as_tensor(self, key: str, value: Any) -> Any:
+        """Turns what a user gave as a tensor into what `_take` takes, or raises."""
+        return self._as_array(key, value)
+
+    def _as_array(self, key: str, value: Any) -> Array:
+        """Turns what a user gave as a number or a tensor into an array of its own."""
+        try:
+            array = np.array(value)
+        except (TypeError, ValueError) as error:
+            raise SMDebugTypeError(
+                f"{key} must be a number, an array or a tensor, got {checks.shown(value)}: {error}"
+            ) from error
+        if array.dtype.kind == "O":
+            raise SMDebugTypeError(
+                f"{key} must be a number, an array or a tensor, got {checks.shown(value)} of type "
+                f"{type(value).__name__}"
+            )
+        return array
+
+    def _take(self, name: str, tensor: Any, want: Want) -> Taken | None:
+        """Takes a copy of a tensor, to be finished on the writer's thread; None if it has none."""
+        return TakenArray(name, self._as_array(name, tensor), want)
+
+    def _is_finite(self, tensor: Any) -> bool:
+        """Whether all of a tensor is finite."""
+        array = self._as_array("tensor", tensor)
+        return array.dtype.kind not in "fcV" or bool(np.isfinite(array).all())
+
+    def _version(self, tensor: Any) -> object:
+        """Something that changes when the tensor's memory is written to."""
+        return None
+
+    def _detach(self) -> None:
+        """Takes the hook off everything it watches."""
+
+    # ---- inside
+
+    def _put(self, taken: Taken) -> None:
+        """Puts something that a user saved to the step it belongs to."""
+        step = self._steps.current()
+        if self._capture is None and step.number >= self._steps.step:
+            self._capture = StepCapture(step, None)
+        if self._capture is not None and self._capture.step == step:
+            self._capture.add(taken)
+            return
+        # An older step: that of the mode that was current before this one.
+        assert self._output is not None
+        self._output.submit(step, time.time(), [taken])
+        self._output.finish_step()
+
+    def _hand_over(self) -> None:
+        """Gives what was taken at the present step to the writer."""
+        if self._capture is None or self._output is None or self._guard.failed is not None:
+            return
+        taken = self._finish_taking(self._capture)
+        if not taken:
+            return
+        if self.last_saved_step != self._capture.step.number:
+            self._stats.saved_steps += 1
+        self.last_saved_step = self._capture.step.number
+        self._output.submit(self._capture.step, self._capture.time, taken)
+
+    def _finish_taking(self, capture: StepCapture) -> list[Taken]:
+        return capture.take_all()
+
+    def _prepare(self) -> None:
+        """Resolves the collections; raises when one of them makes no sense."""
+        self._resolve_collections()
+        known = set(self.default_collections)
+        for name, collection in self.collection_manager.get_collections().items():
+            if name not in known and collection.is_empty():
+                raise InvalidCollectionConfiguration(name)
+        included = set(self._included)
+        if CollectionKeys.ALL in included:
+            included |= set(self.collection_manager.get_collections())
+        self._plan = SavePlan(
+            self.collection_manager.get_collections(), included, self._options
+        )
+        self._make_ready()
+
+    def _resolve_collections(self) -> None:
+        """Turns what an adapter's collections hold beside names and regexes into those."""
+
+    def _make_ready(self) -> None:
+        if self._ready or self._closed or self._forked:
+            return
+        if self._plan is None:
+            self._plan = SavePlan(
+                self.collection_manager.get_collections(), self._included, self._options
+            )
+            # It was made before the first step: what changes until then must count.
+            self._collections_asked_for = True
+        worker = self._worker()
+        self._writes = self._is_writer(worker)
+        self.collection_manager.set_num_workers(worker.count if self.save_all_workers else 1)
+        if self.dry_run:
+            self._output = DryOutput()
+        elif self._writes:
+            self._output = RunOutput(
+                self._store,
+                worker.name,
+                self._options.format or environment.storage_format(),
+                self._options.flush_seconds,
+                self._options.queue_bytes,
+            )
+        self._ready = True
+
+    def _is_writer(self, worker: Worker) -> bool:
+        return worker.chief or self.save_all_workers
+
+    def _require_free(self, worker: str) -> None:
+        """Refuses a directory in which this worker has finished, or another process is at work."""
+        Claim(self._store, worker).check()
+        if not self._holds(END_KEY):
+            return
+        if any(self._holds(collections_key(worker, classic)) for classic in (False, True)):
+            raise SMDebugRuntimeError(
+                f"out_dir must be a directory without a finished run, got {self.out_dir}, which has "
+                f"one ({END_KEY}); choose another directory or remove that one"
+            )
+
+    def _holds(self, key: str) -> bool:
+        return next(iter(self._store.list(key)), None) is not None
+
+    def _remember_name(self, tensor: str, collections: tuple[str, ...]) -> None:
+        """Adds the name of a tensor to collections; those that do not exist are made."""
+        assert self._plan is not None
+        for name in collections:
+            if name not in self._plan.collections:
+                self._plan.add(self.collection_manager.get(name), self._options)
+            if not self._plan.collections[name].has_tensor_name(tensor):
+                self.collection_manager.get(name).add_tensor_name(tensor)
+                self._plan.collections[name].add_tensor_name(tensor)
+                self._plan.changed = True
+
+    def _write_changed_collections(self) -> None:
+        if self._plan is not None and self._plan.changed:
+            self._write_collections()
+
+    def _write_collections(self) -> None:
+        if self._output is None or self._plan is None:
+            return
+        resolved = CollectionManager()
+        resolved.collections = dict(self._plan.collections)
+        resolved.update_meta(self.collection_manager.meta)
+        self._output.write_collections(resolved.to_json())
+        self._plan.changed = False
+
+    def _new_manager(self) -> CollectionManager:
+        manager = CollectionManager()
+        # Of the adapter's own kind, so that they have its methods.
+        manager.collection_class = self.collection_class  # type: ignore[misc]
+        for name, regexes in self.default_collections.items():
+            manager.get(name).include(list(regexes))
+        manager.get(CollectionKeys.DEFAULT).include(list(self._options.include_regex))
+        if self._options.save_all:
+            manager.get(CollectionKeys.ALL).include(".*")
+        for name in self._options.include_collections:
+            manager.get(name)
+        for collection in type(self).prepared.get_collections().values():
+            manager.overlay(collection)
+        return manager
+
+    def _included_names(self) -> set[str]:
+        included = {*self._options.include_collections, *self.always_saved}
+        if self._options.include_regex:
+            included.add(CollectionKeys.DEFAULT)
+        if self._options.save_all:
+            included.add(CollectionKeys.ALL)
+        return included
+
+    _forked = False
+
+    def _at_exit(self) -> None:
+        self.close()
+
+    def _after_fork(self) -> None:
+        # The writer's thread and the claim are the parent's.
+        self._forked = True
+
+
+def _checked_out_dir(options: HookOptions) -> str:
+    if options.out_dir is not None:
+        return options.out_dir
+    if environment.in_sagemaker():
+        return DEFAULT_SAGEMAKER_OUTDIR
+    raise SMDebugRuntimeError(
+        "out_dir must be a directory or a URL to save to, got None; give the hook an out_dir"
+    )
+
+
+def _close_at_exit(hook: BaseHook) -> None:
+    atexit.register(hook._at_exit)
+    reference = weakref.ref(hook)
+
+    def after_fork() -> None:
+        child = reference()
+        if child is not None:
+            child._after_fork()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=after_fork)

@@ -1,0 +1,144 @@
+"""What was taken at a step, until the writer has it.
+
+The training thread copies; everything else (waiting for a device, reducing, putting rows together)
+is done by `finish` on the writer's thread.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from smdebug.reductions import compute_reductions
+from smdebug.storage.batch import Entry, PendingBatch, StepBatch
+from smdebug.storage.dtypes import dtype_name, is_string
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from smdebug.hook.plan import StepPlan, Want
+    from smdebug.hook.steps import Step
+    from smdebug.reductions import Array
+
+
+class Taken(Protocol):
+    """Tensors that were taken: their memory is the hook's until it is released."""
+
+    nbytes: int
+
+    def finish(self, batch: StepBatch) -> None:
+        """Adds what is saved of them to the batch; runs on the writer's thread."""
+
+    def release(self) -> None:
+        """Says that the memory is no longer needed."""
+
+    def items(self) -> Iterator[tuple[str, Want, int]]:
+        """Yields for every tensor its name, what is saved of it, and how many bytes that is."""
+
+    def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
+        """Yields collections, and how many tensors and bytes were taken for them."""
+
+
+class TakenArray:
+    """One tensor that is an array already.
+
+    Args:
+        name: the tensor's name.
+        array: a copy that nobody else writes to.
+        want: what is saved of it.
+        time: seconds since 1970, when it differs from the step's.
+    """
+
+    def __init__(self, name: str, array: Array, want: Want, time: float | None = None) -> None:
+        self._name = name
+        self._array = array
+        self._want = want
+        self._time = time
+        self.nbytes = array.nbytes + 200
+
+    def finish(self, batch: StepBatch) -> None:
+        batch.entries.append(entry_of(self._name, self._array, self._want, self._time))
+
+    def release(self) -> None:
+        """The array goes with the last reference."""
+
+    def items(self) -> Iterator[tuple[str, Want, int]]:
+        yield self._name, self._want, saved_bytes(self._array.nbytes, self._want)
+
+    def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
+        size = saved_bytes(self._array.nbytes, self._want)
+        return [(self._want.collections, 1, size)]
+
+
+def entry_of(name: str, array: Array, want: Want, time: float | None = None) -> Entry:
+    """Makes the entry of a tensor: its reductions, and itself when it is to be saved."""
+    # Text has no reductions: asked for them, the text itself says more than nothing.
+    text = is_string(array.dtype)
+    names = () if text else want.reductions
+    if array.dtype.kind == "c":
+        names = tuple(name for name in names if name.startswith("abs_") or name in _COMPLEX)
+    return Entry(
+        name,
+        array if want.raw or text else None,
+        {} if not names else {key: float(x) for key, x in _reduced(array, names).items()},
+        array.shape,
+        dtype_name(array.dtype),
+        time,
+    )
+
+
+_COMPLEX = ("l1", "l2", "nans", "infs", "zeros")
+
+
+def _reduced(array: Array, names: tuple[str, ...]) -> dict[str, Any]:
+    return dict(compute_reductions(array, names))
+
+
+def saved_bytes(nbytes: int, want: Want) -> int:
+    """How many bytes are saved of a tensor of this size, before anything is compressed."""
+    return nbytes * want.raw + 8 * len(want.reductions)
+
+
+@dataclass
+class StepCapture:
+    """What was taken at one step so far.
+
+    Attributes:
+        step: the step.
+        plan: what is to be saved at it; None when it is there only for what a user saves.
+        time: when it began, in seconds since 1970.
+        held: tensors that will be taken if a watched one turns out not to be finite: by name, with
+            a mark that tells whether they were changed since.
+    """
+
+    step: Step
+    plan: StepPlan | None
+    time: float = field(default_factory=time.time)
+    held: dict[str, tuple[Any, object]] = field(default_factory=dict)
+    _taken: list[Taken] = field(default_factory=list)
+
+    def add(self, taken: Taken) -> None:
+        """Takes over what was taken."""
+        self._taken.append(taken)
+
+    def take_all(self) -> list[Taken]:
+        """Returns what was taken since the last call."""
+        taken, self._taken = self._taken, []
+        return taken
+
+
+def pending_batch(step: Step, time: float, taken: list[Taken]) -> PendingBatch:
+    """Wraps what was taken at a step for the writer."""
+
+    def make() -> StepBatch:
+        batch = StepBatch(step.number, step.mode, step.mode_step, [], time)
+        for each in taken:
+            each.finish(batch)
+        return batch
+
+    def release() -> None:
+        for each in taken:
+            each.release()
+
+    return PendingBatch(step.number, sum(each.nbytes for each in taken), make, release)

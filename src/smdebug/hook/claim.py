@@ -1,0 +1,88 @@
+"""One live process per worker of a run.
+
+A lock of the operating system on a file in the run: it ends with the process, however that ends,
+so what a crashed run leaves behind never stops the next one. Runs in object stores have no locks.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from smdebug.exceptions import SMDebugRuntimeError
+
+if TYPE_CHECKING:
+    from smdebug.storage.store import Store
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+_FOLDER = "locks"
+
+
+class Claim:
+    """The right to write to a run as one worker.
+
+    Args:
+        store: where the run is.
+        worker: the name of the worker.
+    """
+
+    def __init__(self, store: Store, worker: str) -> None:
+        path = store.path(f"{_FOLDER}/{worker.replace('/', '_')}.lock")
+        self._path = None if path is None or fcntl is None else Path(path)
+        self._worker = worker
+        self._file: int | None = None
+
+    def check(self) -> None:
+        """Raises `SMDebugRuntimeError` when another live process writes as this worker.
+
+        Creates nothing.
+        """
+        if self._path is None or not self._path.exists():
+            return
+        file = os.open(self._path, os.O_RDWR)
+        try:
+            self._lock(file)
+        finally:
+            os.close(file)
+
+    def take(self) -> None:
+        """Takes the claim; it is given up with `release` or with the end of the process."""
+        if self._path is None or self._file is not None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Not inherited by programs that training starts: they would hold the claim after its end.
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._lock(file)
+        except SMDebugRuntimeError:
+            os.close(file)
+            raise
+        os.ftruncate(file, 0)
+        os.write(file, f"{os.getpid()}\n".encode())
+        self._file = file
+
+    def release(self) -> None:
+        """Gives the claim up. The file stays: removing it could remove a successor's."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _lock(self, file: int) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.pread(file, 20, 0).decode(errors="replace").strip() or "unknown"
+            assert self._path is not None
+            raise SMDebugRuntimeError(
+                f"another live process (number {owner}) writes to {self._path.parent.parent} as "
+                f"{self._worker}; expected each process to have its own out_dir or worker: give "
+                "this one another out_dir, or another name with worker=..."
+            ) from error
+        except OSError:
+            # A file system without locks: nothing can be said, so nothing is claimed.
+            return

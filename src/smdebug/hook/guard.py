@@ -1,0 +1,50 @@
+"""What happens when saving fails: one policy, in one place."""
+
+from __future__ import annotations
+
+import logging
+
+from smdebug.exceptions import WriteFailed
+
+logger = logging.getLogger("smdebug.hook")
+
+
+class Guard:
+    """Keeps failures of the hook away from training, or hands them to it.
+
+    Args:
+        on_error: `"warn"`: the first failure is logged with its traceback and saving stops;
+            `"raise"`: it is raised when the next step begins.
+
+    Attributes:
+        failed: the first failure; once there is one, nothing is saved any more.
+    """
+
+    def __init__(self, on_error: str) -> None:
+        self._on_error = on_error
+        self.failed: BaseException | None = None
+        self._raised = False
+
+    def caught(self, error: Exception) -> None:
+        """Takes a failure that happened inside of training's own calls."""
+        if self.failed is not None:
+            return
+        self.failed = error
+        if self._on_error == "warn":
+            logger.error(
+                "saving has stopped, training goes on; %s: %s%s",
+                type(error).__name__, error, _lost(error), exc_info=error,
+            )  # fmt: skip
+
+    def raise_if_asked(self) -> None:
+        """Raises the failure, once, where the user asked for that."""
+        if self.failed is not None and self._on_error == "raise" and not self._raised:
+            self._raised = True
+            raise self.failed
+
+
+def _lost(error: BaseException) -> str:
+    steps = error.lost_steps if isinstance(error, WriteFailed) else ()
+    if not steps:
+        return ""
+    return f" (lost: {len(steps)} steps, {min(steps)} to {max(steps)})"

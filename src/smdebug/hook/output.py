@@ -1,0 +1,142 @@
+"""Where a hook's steps go: into a run, or, in a dry run, into the log."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from smdebug.hook.capture import pending_batch
+from smdebug.hook.claim import Claim
+from smdebug.hook.stats import CollectionStats, HookStats, shown_bytes
+from smdebug.storage.writer import RunWriter
+
+if TYPE_CHECKING:
+    from smdebug.hook.capture import Taken
+    from smdebug.hook.steps import Step
+    from smdebug.storage.store import Store
+
+logger = logging.getLogger("smdebug.hook")
+
+_SHOWN_NAMES = 20
+
+
+class Output(Protocol):
+    """Takes the steps of one worker."""
+
+    def submit(self, step: Step, time: float, taken: list[Taken]) -> None: ...
+    def finish_step(self) -> None: ...
+    def write_collections(self, text: str) -> None: ...
+    def flush(self) -> None: ...
+    def close(self, end: bool) -> None: ...
+    def update(self, stats: HookStats) -> None: ...
+
+
+class RunOutput:
+    """Writes to a run; takes the claim on the worker first.
+
+    Args:
+        store: where the run is.
+        worker: who writes.
+        format: "v1" or "v2".
+        flush_seconds: as `RunWriter` takes it.
+        queue_bytes: as `RunWriter` takes it.
+
+    Raises:
+        SMDebugRuntimeError: another live process writes to the run as this worker.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        worker: str,
+        format: str,
+        flush_seconds: float | None,
+        queue_bytes: int,
+    ) -> None:
+        self._claim = Claim(store, worker)
+        self._claim.take()
+        self._writer = RunWriter(store, worker, format, flush_seconds, queue_bytes)
+        self._collections: dict[str, CollectionStats] = {}
+
+    def submit(self, step: Step, time: float, taken: list[Taken]) -> None:
+        for each in taken:
+            _count(each, self._collections)
+        self._writer.submit(pending_batch(step, time, taken))
+
+    def finish_step(self) -> None:
+        self._writer.finish_step()
+
+    def write_collections(self, text: str) -> None:
+        self._writer.write_collections(text)
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self, end: bool) -> None:
+        try:
+            self._writer.close(end=end)
+        finally:
+            self._claim.release()
+
+    def update(self, stats: HookStats) -> None:
+        written = self._writer.stats
+        stats.bytes, stats.segments = written.bytes, written.segments
+        stats.seconds_waited = written.seconds_waited
+        stats.collections = self._collections
+
+
+class DryOutput:
+    """Writes nothing: says in the log what would be saved, once for each kind of step."""
+
+    def __init__(self) -> None:
+        self._collections: dict[str, CollectionStats] = {}
+        self._said: set[tuple[str, ...]] = set()
+
+    def submit(self, step: Step, time: float, taken: list[Taken]) -> None:
+        items = [item for each in taken for item in each.items()]
+        for each in taken:
+            _count(each, self._collections)
+            each.release()
+        names = tuple(name for name, _, _ in items)
+        if not names or names in self._said:
+            return
+        self._said.add(names)
+        shown = [f"{name} ({_said(want.raw, want.reductions)})" for name, want, _ in items]
+        if len(shown) > _SHOWN_NAMES:
+            shown = [*shown[:_SHOWN_NAMES], f"and {len(shown) - _SHOWN_NAMES} more"]
+        # A warning, because a log that shows only those is what most scripts have.
+        logger.warning(
+            "dry run: step %d (%s) would save %d tensors, %s: %s",
+            step.number, step.mode.name, len(items),
+            shown_bytes(sum(size for _, _, size in items)), ", ".join(shown),
+        )  # fmt: skip
+
+    def finish_step(self) -> None:
+        """There is nothing to finish."""
+
+    def write_collections(self, text: str) -> None:
+        """Nothing is written."""
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self, end: bool) -> None:
+        """Nothing is open."""
+
+    def update(self, stats: HookStats) -> None:
+        stats.collections = self._collections
+
+
+def _said(raw: bool, reductions: tuple[str, ...]) -> str:
+    parts = (["raw"] if raw else []) + list(reductions)
+    return ", ".join(parts) or "shape"
+
+
+def _count(taken: Taken, collections: dict[str, CollectionStats]) -> None:
+    for names, tensors, size in taken.totals():
+        for name in names:
+            stats = collections.get(name)
+            if stats is None:
+                stats = collections[name] = CollectionStats()
+            stats.tensors += tensors
+            stats.bytes += size

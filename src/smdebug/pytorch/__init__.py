@@ -1,0 +1,48 @@
+"""Tornasole for PyTorch.
+
+    import smdebug.pytorch as smd
+
+    hook = smd.Hook("runs/first", include_collections=["gradients"])
+    hook.register_module(model)
+    hook.register_loss(loss_function)
+"""
+
+from smdebug.config.collection import CollectionKeys
+from smdebug.config.reduction import ReductionConfig
+from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.mode_keys import ModeKeys as modes
+from smdebug.pytorch.collection import Collection
+from smdebug.pytorch.hook import Hook
+from smdebug.pytorch.singleton_utils import (
+    add_to_collection,
+    add_to_default_collection,
+    del_hook,
+    get_collection,
+    get_collections,
+    get_hook,
+    reset_collections,
+    set_hook,
+)
+from smdebug.trials import create_trial
+
+TornasoleHook = Hook
+
+__all__ = [
+    "Collection",
+    "CollectionKeys",
+    "Hook",
+    "ReductionConfig",
+    "SaveConfig",
+    "SaveConfigMode",
+    "TornasoleHook",
+    "add_to_collection",
+    "add_to_default_collection",
+    "create_trial",
+    "del_hook",
+    "get_collection",
+    "get_collections",
+    "get_hook",
+    "modes",
+    "reset_collections",
+    "set_hook",
+]

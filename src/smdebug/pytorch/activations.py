@@ -1,0 +1,156 @@
+"""What modules take and return during the forward of a saving step.
+
+Which modules are of interest is learned from the first step of its kind, at which all of them are
+watched: the names of their tensors are known only then. Afterwards only those with a tensor that is
+wanted carry hooks, and only while the forward of the registered module runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from smdebug.pytorch.naming import StepNames, tensors_in
+from smdebug.pytorch.registration import Callback, HookSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from smdebug.hook.plan import StepPlan
+    from smdebug.pytorch.registration import Registration
+
+# How many numbered tensors of a module are thought of before they are seen.
+_PROBED = 10
+
+
+class Activations:
+    """Watches the modules of a registration while its forward runs.
+
+    Args:
+        offer: takes one tensor.
+        entered: a context for everything done in a callback.
+    """
+
+    def __init__(
+        self, offer: Callable[[str, torch.Tensor], None], entered: Callable[[], Any]
+    ) -> None:
+        self._offer_tensor = offer
+        self._entered = entered
+        self._hooks = HookSet()
+        self._stance: Any = None
+        self._names = StepNames()
+        self._plan: StepPlan | None = None
+        self._learning: dict[str, bool] | None = None
+        self._registration: Registration | None = None
+
+    def begin_step(self) -> None:
+        """Starts counting names anew."""
+        self._names = StepNames()
+
+    def watch(self, registration: Registration, plan: StepPlan, args: Any, kwargs: Any) -> None:
+        """Attaches to the modules that matter; the forward of the registration is about to run."""
+        self.stop()
+        key = (registration, registration.version)
+        wanted = plan.memory.get(key)
+        if wanted is None:
+            self._learning = {}
+            wanted = [(path, True, True) for path in registration.modules]
+        assert isinstance(wanted, list)
+        if not wanted:
+            return
+        self._registration, self._plan = registration, plan
+        self._hooks.add(
+            registration.module.register_forward_hook(
+                Callback(self._root_ended), with_kwargs=True, always_call=True
+            )
+        )
+        for path, inputs, outputs in wanted:
+            if path == registration.name:
+                if inputs:
+                    self.offer(path, "input", args, kwargs)
+                continue
+            module = registration.modules[path]
+            if inputs:
+                callback = Callback(self._input_callback(path))
+                self._hooks.add(module.register_forward_pre_hook(callback, with_kwargs=True))
+            if outputs:
+                callback = Callback(self._output_callback(path))
+                self._hooks.add(module.register_forward_hook(callback, with_kwargs=True))
+        if registration.compiled:
+            # Hooks are invisible to a compiled graph. Nothing is compiled again for this.
+            self._stance = torch.compiler.set_stance("force_eager")
+
+    def offer(self, path: str, kind: str, value: Any, keywords: Any = None) -> None:
+        """Names and offers the tensors of a value that a module takes or returns."""
+        names = []
+        for keys, tensor in (*tensors_in(value), *tensors_in(keywords or {})):
+            names.append(self._names.next(path, kind, keys))
+            self._offer_tensor(names[-1], tensor)
+        if self._learning is not None:
+            place = f"{path}|{kind}"
+            wanted = any(self._wants(name) for name in names)
+            self._learning[place] = self._learning.get(place, False) or wanted
+
+    def stop(self) -> None:
+        """Takes the hooks off the modules."""
+        if self._stance is not None:
+            self._stance.__exit__(None, None, None)
+            self._stance = None
+        self._hooks.remove()
+        self._learning = self._plan = self._registration = None
+
+    def _input_callback(self, path: str) -> Callable[..., None]:
+        def before(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+            if not in_backward():
+                with self._entered():
+                    self.offer(path, "input", args, kwargs)
+
+        return before
+
+    def _output_callback(self, path: str) -> Callable[..., None]:
+        def after(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            if not in_backward():
+                with self._entered():
+                    self.offer(path, "output", output)
+
+        return after
+
+    def _root_ended(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        with self._entered():
+            registration, plan = self._registration, self._plan
+            if registration is None or plan is None:
+                return
+            # After an exception there is no output, and nothing to learn from half a forward.
+            if output is not None:
+                self.offer(registration.name, "output", output)
+                if self._learning is not None:
+                    key = (registration, registration.version)
+                    plan.memory[key] = self._learned(registration, self._learning)
+            self.stop()
+
+    def _learned(
+        self, registration: Registration, seen: dict[str, bool]
+    ) -> list[tuple[str, bool, bool]]:
+        found = []
+        for path in registration.modules:
+            inputs, outputs = (
+                # A module that was not called may be called the next time.
+                seen.get(f"{path}|{kind}", True) or self._probes(path, kind)
+                for kind in ("input", "output")
+            )
+            if inputs or outputs:
+                found.append((path, inputs, outputs))
+        return found
+
+    def _probes(self, path: str, kind: str) -> bool:
+        """Whether a tensor that was not seen yet would be wanted."""
+        return any(self._wants(f"{path}_{kind}_{number}") for number in range(_PROBED))
+
+    def _wants(self, name: str) -> bool:
+        return self._plan is not None and self._plan.interesting(name)
+
+
+def in_backward() -> bool:
+    """Whether autograd is at work in this thread: then a forward is a recomputed one."""
+    return bool(torch._C._current_graph_task_id() != -1)

@@ -1,0 +1,394 @@
+"""The hook for PyTorch."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch.nn.modules.loss import _Loss
+
+from smdebug.config import checks, environment
+from smdebug.config.collection import CollectionKeys
+from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
+from smdebug.exceptions import SMDebugError, SMDebugTypeError
+from smdebug.hook.base import CHIEF_WORKER, BaseHook, Worker
+from smdebug.pytorch.activations import Activations, in_backward
+from smdebug.pytorch.collection import Collection
+from smdebug.pytorch.parameters import Gradients, Weights
+from smdebug.pytorch.registration import Callback, Handle, HookSet, Registration
+from smdebug.pytorch.shards import ShardGradients
+from smdebug.pytorch.tensors import (
+    TakenDeviceTensor,
+    TakenTensor,
+    is_finite,
+    local_tensor,
+    to_numpy,
+)
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping
+
+    from smdebug.config.reduction import ReductionConfig
+    from smdebug.config.save import SaveConfig, SaveConfigMode
+    from smdebug.hook.capture import StepCapture, Taken
+    from smdebug.hook.plan import Want
+    from smdebug.reductions import Array
+
+logger = logging.getLogger("smdebug.hook")
+
+
+class Hook(BaseHook):
+    """Saves tensors out of a PyTorch training job.
+
+    Every forward of a registered module is a step. At the steps its schedule names the hook saves
+    what its collections hold: `weights` and `biases` (before they are updated), `gradients` (of
+    that backward), `losses`, inputs and outputs of modules.
+
+    Args:
+        out_dir: where the run goes: a directory or a URL. In a SageMaker job it has a default.
+        export_tensorboard: write TensorBoard files too.
+        tensorboard_dir: where to; `<out_dir>/tensorboard` when None.
+        dry_run: write nothing; say in the log what would be saved.
+        reduction_config: what to save of a tensor; the tensor itself when None.
+        save_config: when to save: a SaveConfig, a SaveConfigMode, a dict, or None for every 500th
+            step.
+        include_regex: regexes of tensors to save besides those of the collections.
+        include_collections: names of collections to save; `losses` is always saved.
+        save_all: save every tensor.
+        include_workers: `"one"`: only the first worker of a distributed job saves; `"all"`: every
+            worker saves what it has.
+        worker: the name of this worker; `worker_<rank>` when None.
+        format: `"v2"`, or `"v1"` for files that smdebug 1.0 reads; None leaves it to the
+            environment.
+        queue_bytes: how much may wait for the writer before training waits.
+        flush_seconds: the longest time a finished step stays unpublished; None lets it grow with
+            the age of the run.
+        on_error: what a failure does: `"warn"` stops saving and lets training go on, `"raise"`
+            raises when the next step begins.
+
+    Raises:
+        SMDebugRuntimeError: there is no out_dir; it holds a finished run; another live process
+            writes to it as this worker.
+        SMDebugValueError, SMDebugTypeError: an argument makes no sense.
+
+    Example:
+        >>> hook = Hook("/tmp/run", include_collections=["gradients"])  # doctest: +SKIP
+        >>> hook.register_module(model)  # doctest: +SKIP
+        >>> hook.register_loss(loss_function)  # doctest: +SKIP
+    """
+
+    collection_class = Collection
+    default_collections: ClassVar[dict[str, tuple[str, ...]]] = {
+        CollectionKeys.ALL: (),
+        CollectionKeys.DEFAULT: (),
+        CollectionKeys.WEIGHTS: ("^(?!gradient).*weight",),
+        CollectionKeys.BIASES: ("^(?!gradient).*bias",),
+        CollectionKeys.GRADIENTS: ("^gradient",),
+        CollectionKeys.LOSSES: ("[Ll]oss_(?!input).*output",),
+        CollectionKeys.SCALARS: ("^scalar",),
+    }
+    always_saved = frozenset({CollectionKeys.LOSSES})
+
+    def __init__(
+        self,
+        out_dir: str | os.PathLike[str] | None = None,
+        export_tensorboard: bool = False,
+        tensorboard_dir: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+        reduction_config: ReductionConfig | None = None,
+        save_config: SaveConfig | SaveConfigMode | Mapping[Any, Any] | None = None,
+        include_regex: Any = None,
+        include_collections: Any = None,
+        save_all: bool = False,
+        include_workers: str = "one",
+        worker: str | None = None,
+        format: str | None = None,
+        queue_bytes: int = DEFAULT_QUEUE_BYTES,
+        flush_seconds: float | None = None,
+        on_error: str = "warn",
+    ) -> None:
+        options = HookOptions(
+            out_dir, export_tensorboard, tensorboard_dir, dry_run, reduction_config, save_config,
+            include_regex, include_collections, save_all, include_workers, worker, format,
+            queue_bytes, flush_seconds, on_error,
+        )  # fmt: skip
+        super().__init__(options)
+        self._registrations: dict[Registration, Handle] = {}
+        self._losses: dict[torch.nn.Module, Handle] = {}
+        self._gradients = Gradients(self._offer, self._guard.caught)
+        self._activations = Activations(self._offer, self._entered)
+        self._shard_gradients = ShardGradients(self._gradients)
+
+    # ---- registering
+
+    def register_module(self, module: torch.nn.Module) -> Handle:
+        """Watches a module: each of its forwards is a step.
+
+        Args:
+            module: the outermost module that training calls. One that torch.compile made is
+                registered itself: compile first, then register.
+
+        Returns:
+            A handle that takes the registration back; also a context manager.
+
+        Raises:
+            SMDebugTypeError: it is no module.
+            SMDebugError: it, or a part of it, is registered already.
+
+        Example:
+            >>> handle = hook.register_module(model)  # doctest: +SKIP
+        """
+        if not isinstance(module, torch.nn.Module):
+            raise SMDebugTypeError(
+                f"module must be a torch.nn.Module, got {checks.shown(module)} of type "
+                f"{type(module).__name__}"
+            )
+        registration = Registration(module)
+        for known in self._registrations:
+            shared = {*known.modules.values()} & {*registration.modules.values()}
+            if shared:
+                raise SMDebugError(
+                    f"module must not be registered twice, got {registration.name}, which shares "
+                    f"{type(shared.pop()).__name__} with the registered {known.name}; remove that "
+                    "registration first, or register only the outer module"
+                )
+        hooks = HookSet()
+
+        def begin(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+            self._on_forward(registration, args, kwargs)
+
+        # First of all: FSDP's own hook would put gathered parameters in the place of the shards.
+        callback = Callback(begin)
+        hooks.add(module.register_forward_pre_hook(callback, prepend=True, with_kwargs=True))
+        restore = _outside_of_compiled_call(module, callback)
+
+        def remove() -> None:
+            restore()
+            hooks.remove()
+            self._registrations.pop(registration, None)
+            self._activations.stop()
+            self._gradients.stop()
+
+        self._registrations[registration] = Handle(remove)
+        return self._registrations[registration]
+
+    def register_hook(self, module: torch.nn.Module) -> Handle:
+        """Does what `register_module` does, or `register_loss` when it is a loss."""
+        if isinstance(module, _Loss):
+            return self.register_loss(module)
+        return self.register_module(module)
+
+    def register_loss(self, loss_module: torch.nn.Module) -> Handle:
+        """Watches a loss: what it takes and returns is named after its class.
+
+        Args:
+            loss_module: a module that computes a loss; it may be one of several, also of one class.
+
+        Returns:
+            A handle that takes the registration back.
+
+        Raises:
+            SMDebugTypeError: it is no module.
+
+        Example:
+            >>> hook.register_loss(torch.nn.CrossEntropyLoss())  # doctest: +SKIP
+        """
+        if not isinstance(loss_module, torch.nn.Module):
+            raise SMDebugTypeError(
+                f"loss_module must be a torch.nn.Module, such as torch.nn.CrossEntropyLoss(), got "
+                f"{checks.shown(loss_module)}; the value of a loss function is saved by "
+                'hook.save_tensor("loss", loss, "losses")'
+            )
+        if loss_module in self._losses:
+            return self._losses[loss_module]
+        name = type(loss_module).__name__
+        hooks = HookSet()
+
+        def after(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            if self._capture is not None and not in_backward():
+                with self._entered():
+                    self._activations.offer(name, "input", args, kwargs)
+                    self._activations.offer(name, "output", output)
+
+        hooks.add(loss_module.register_forward_hook(Callback(after), with_kwargs=True))
+
+        def remove() -> None:
+            hooks.remove()
+            self._losses.pop(loss_module, None)
+
+        self._losses[loss_module] = Handle(remove)
+        return self._losses[loss_module]
+
+    def record_tensor_value(self, tensor_name: str, tensor_value: torch.Tensor) -> None:
+        """Saves a tensor as `<tensor_name>_output_<i>`, if a collection matches. Deprecated.
+
+        `save_tensor` does it under the name itself, to collections that are named.
+
+        Example:
+            >>> hook.record_tensor_value("loss", loss)  # doctest: +SKIP
+        """
+        if not isinstance(tensor_value, torch.Tensor):
+            raise SMDebugTypeError(
+                f"tensor_value must be a torch.Tensor, got {checks.shown(tensor_value)}"
+            )
+        checks.text("tensor_name", tensor_name)
+        with self._entered():
+            self._activations.offer(tensor_name, "output", tensor_value)
+        self._guard.raise_if_asked()
+
+    @property
+    def has_registered_module(self) -> bool:
+        """Whether a module is registered."""
+        return bool(self._registrations)
+
+    @property
+    def has_registered_loss_module(self) -> bool:
+        """Whether a loss is registered."""
+        return bool(self._losses)
+
+    @property
+    def module_set(self) -> set[torch.nn.Module]:
+        """All registered modules with their parts."""
+        return {part for each in self._registrations for part in each.modules.values()}
+
+    # ---- a step
+
+    def _on_forward(self, registration: Registration, args: Any, kwargs: Any) -> None:
+        if in_backward() or self._closed:
+            return
+        registration.calls += 1
+        capture = self._begin_step()
+        if capture is None:
+            self._gradients.stop()
+            return
+        plan = capture.plan
+        assert plan is not None
+        with self._entered():
+            self._activations.begin_step()
+            registrations = list(self._registrations)
+            for each in registrations:
+                each.refresh()
+                self._take_weights(each, capture)
+            self._gradients.begin(capture, registrations)
+            self._activations.watch(registration, plan, args, kwargs)
+            self._shard_gradients.watch(registration)
+
+    def _take_weights(self, registration: Registration, capture: StepCapture) -> None:
+        plan = capture.plan
+        assert plan is not None
+        if plan.armed:
+            for name, parameter in registration.parameters():
+                self._offer(name, parameter)
+            return
+        key = ("weights", registration, registration.version)
+        weights = plan.memory.get(key)
+        if weights is None:
+            weights = plan.memory[key] = Weights(registration.parameters(), plan)
+        assert isinstance(weights, Weights)
+        weights.take(capture, self._offer)
+
+    # ---- what BaseHook asks
+
+    def _worker(self) -> Worker:
+        rank, count = _rank_and_count()
+        name = self._options.worker or (CHIEF_WORKER if count == 1 else f"worker_{rank}")
+        return Worker(name, count, rank == 0)
+
+    def _as_tensor(self, key: str, value: Any) -> Any:
+        return value if isinstance(value, torch.Tensor) else self._as_array(key, value)
+
+    def _as_array(self, key: str, value: Any) -> Array:
+        if not isinstance(value, torch.Tensor):
+            return super()._as_array(key, value)
+        tensor = local_tensor(value, key)
+        if tensor is None:
+            raise SMDebugTypeError(f"{key} must be a tensor with values, got {checks.shown(value)}")
+        return to_numpy(tensor.cpu().clone())
+
+    def _take(self, name: str, tensor: Any, want: Want) -> Taken | None:
+        if not isinstance(tensor, torch.Tensor):
+            return super()._take(name, tensor, want)
+        local = local_tensor(tensor, name)
+        if local is None:
+            return None
+        taken = TakenTensor if local.device.type == "cpu" else TakenDeviceTensor
+        with torch.no_grad():
+            return taken(name, local, want)
+
+    def _finish_taking(self, capture: StepCapture) -> list[Taken]:
+        taken = super()._finish_taking(capture)
+        self._gradients.handed_over()
+        on_device = [each for each in taken if isinstance(each, TakenDeviceTensor)]
+        if on_device:
+            TakenDeviceTensor.send(on_device)
+        return taken
+
+    def _is_finite(self, tensor: Any) -> bool:
+        local = local_tensor(tensor, "")
+        return local is None or is_finite(local)
+
+    def _version(self, tensor: Any) -> object:
+        return tensor._version
+
+    def _resolve_collections(self) -> None:
+        names: dict[int, list[str]] = {}
+        for registration in self._registrations:
+            for name, parameter in registration.parameters():
+                names.setdefault(id(parameter), []).append(name)
+        for collection in self.collection_manager.get_collections().values():
+            if isinstance(collection, Collection):
+                collection.resolve(lambda each: names.get(id(each), []), self._module_name)
+
+    def _module_name(self, module: torch.nn.Module) -> str | None:
+        for registration in self._registrations:
+            for path, known in registration.modules.items():
+                if known is module or registration.module is module:
+                    return path if known is module else registration.name
+        return type(module).__name__ if module in self._losses else None
+
+    def _detach(self) -> None:
+        for registration in self._registrations:
+            if not registration.calls:
+                logger.warning(
+                    "the registered %s was never called; register the object that training calls "
+                    "(with torch.compile: the compiled module, after compiling)",
+                    registration.name,
+                )
+        for handle in [*self._registrations.values(), *self._losses.values()]:
+            handle.remove()
+        self._activations.stop()
+        self._gradients.stop()
+
+
+def _rank_and_count() -> tuple[int, int]:
+    """The place of this process among those of the job; (0, 1) when it is alone."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return environment.distributed_rank()
+
+
+def _outside_of_compiled_call(
+    module: torch.nn.Module, begin: Callback
+) -> Callable[[], None]:
+    """Begins steps before the graph of a module that was compiled in place (`module.compile()`).
+
+    Such a module runs its hooks inside of the graph, where they are nothing. Returns what undoes
+    this.
+    """
+    compiled: Any = module._compiled_call_impl
+    if compiled is None:
+        return lambda: None
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        begin(module, args, kwargs)
+        return compiled(*args, **kwargs)
+
+    def restore() -> None:
+        if module._compiled_call_impl is call:
+            module._compiled_call_impl = compiled
+
+    module._compiled_call_impl = call
+    return restore

@@ -1,0 +1,162 @@
+"""A registered module: its parts, their names, and the callbacks on them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from smdebug.pytorch.naming import original_module, plain_path, root_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from torch.utils.hooks import RemovableHandle
+
+# Takes anything, does nothing, and can be unpickled where this library is not installed.
+_NOTHING = contextlib.nullcontext().__exit__
+
+
+class Callback:
+    """A function of the hook among the hooks of a module.
+
+    Copies of the module, and pickles of it, do not take it along: they are other models. In a graph
+    that torch.compile traces it is nothing, so that it breaks none.
+
+    Args:
+        function: called with what torch gives to the hook.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self._function(*arguments)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return _NOTHING
+
+    def __reduce__(self) -> Any:
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+class Registration:
+    """A module that was registered, and what its parts are called.
+
+    Args:
+        module: the module, compiled or not.
+
+    Attributes:
+        module: as it was given; its forward begins a step.
+        name: what it is called.
+        modules: its parts by path, the module itself under its name.
+        version: changes whenever a part or a parameter was added, removed or replaced.
+        calls: how often its forward was seen.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        self.name = root_name(module)
+        self.version = 0
+        self.calls = 0
+        self._shards: dict[str, torch.Tensor] = {}
+        self._fingerprint: list[object] | None = None
+        self.modules: dict[str, torch.nn.Module] = {}
+        self._parameters: list[tuple[str, torch.Tensor]] = []
+        self.refresh()
+
+    @property
+    def compiled(self) -> bool:
+        """Whether any part of the module runs as a compiled graph."""
+        parts = self.module.modules()
+        return any("_orig_mod" in m._modules or m._compiled_call_impl is not None for m in parts)
+
+    def refresh(self) -> None:
+        """Looks whether parts or parameters were added, removed, replaced or changed their type."""
+        if self._fingerprint is not None and self._look() == self._fingerprint:
+            return
+        self.version += 1
+        root = original_module(self.module)
+        self.modules = {}
+        for path, module in root.named_modules():
+            if "_orig_mod" not in module._modules:
+                self.modules[plain_path(path) or self.name] = module
+        self._parameters = [
+            (f"{self.name}_{plain_path(path)}", parameter)
+            for path, parameter in root.named_parameters(remove_duplicate=False)
+        ]
+        self._fingerprint = self._look()
+
+    def _look(self) -> list[object]:
+        # Asked at every saving step: a few microseconds for a hundred parameters.
+        marks: list[object] = []
+        for module in self.modules.values():
+            marks.extend(map(id, module._modules.values()))
+            for parameter in module._parameters.values():
+                if parameter is not None:
+                    marks += (id(parameter), parameter.dtype, parameter.device)
+        return marks
+
+    def parameters(self) -> list[tuple[str, torch.Tensor]]:
+        """All parameters with their names, a tied one under each of its names.
+
+        FSDP puts the gathered parameters in the place of its shards while a module runs; what this
+        process keeps, and what is saved, are the shards.
+        """
+        found = []
+        for name, parameter in self._parameters:
+            if hasattr(parameter, "to_local"):
+                self._shards[name] = parameter
+            if isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin):
+                continue
+            found.append((name, self._shards.get(name, parameter)))
+        return found
+
+
+class Handle:
+    """Takes a registration back, by `remove` or at the end of a `with` block.
+
+    Example:
+        >>> with hook.register_module(model):  # doctest: +SKIP
+        ...     train(model)
+    """
+
+    def __init__(self, remove: Callable[[], None]) -> None:
+        self._remove: Callable[[], None] | None = remove
+
+    def remove(self) -> None:
+        """Leaves the module as it was found; a second call does nothing."""
+        remove, self._remove = self._remove, None
+        if remove is not None:
+            remove()
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.remove()
+
+
+class HookSet:
+    """Hooks that torch removes one by one, removed together."""
+
+    def __init__(self) -> None:
+        self._handles: list[RemovableHandle] = []
+
+    def add(self, handle: RemovableHandle) -> None:
+        self._handles.append(handle)
+
+    def remove(self) -> None:
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            handle.remove()
+
+    def __bool__(self) -> bool:
+        return bool(self._handles)

@@ -1,0 +1,191 @@
+"""Many tensors of the host at once, as those of all parameters are: copied into rows.
+
+Tensors of one size and type, of which the same is saved, become the rows of one matrix, so that
+the writer's thread reduces all of them with a handful of calls. The memory is used again and again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from smdebug.hook.capture import entry_of, saved_bytes
+from smdebug.pytorch.tensors import DTYPES
+from smdebug.reductions import compute_row_reductions
+from smdebug.storage.batch import Block, Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from smdebug.hook.plan import Want
+    from smdebug.reductions import Array
+    from smdebug.storage.batch import StepBatch
+
+_ALIGNMENT = 64
+# Larger raw tensors are written one by one: their checksums are computed beside the writing.
+_LARGE = 1 << 20
+
+
+class Row(NamedTuple):
+    """A tensor that has its place in the rows."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    want: Want
+
+
+class _Group(NamedTuple):
+    """Rows of one size, type and purpose."""
+
+    places: tuple[int, ...]
+    start: int
+    size: int
+    layout: Layout
+    want: Want
+    dtype: torch.dtype
+
+
+def fits_in_rows(tensor: torch.Tensor) -> bool:
+    """Whether a tensor can be one of the rows: a plain one of the host with several real numbers."""
+    return tensor.device.type == "cpu" and tensor.numel() > 1 and not tensor.is_complex()
+
+
+class RowLayout:
+    """Where each of a list of tensors lies in a buffer.
+
+    Args:
+        rows: the tensors.
+
+    Attributes:
+        rows: the tensors, in the order they were given.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = tuple(rows)
+        self._groups: list[_Group] = []
+        self._free: list[RowBuffer] = []
+        alike: dict[tuple[torch.dtype, int, Want], list[int]] = {}
+        for place, row in enumerate(rows):
+            key = (row.dtype, _count(row.shape), row.want)
+            alike.setdefault(key, []).append(place)
+        start = 0
+        for (dtype, size, want), places in alike.items():
+            layout = self._layout(places)
+            self._groups.append(_Group(tuple(places), start, size, layout, want, dtype))
+            nbytes = len(places) * size * dtype.itemsize
+            start += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        self.nbytes = start
+        self._partial: dict[tuple[int, ...], Layout] = {}
+        self._totals = [
+            (group.want.collections, len(group.places), len(group.places) * self._saved(group))
+            for group in self._groups
+        ]
+
+    def buffer(self) -> RowBuffer:
+        """Returns memory for one step."""
+        return self._free.pop() if self._free else RowBuffer(self)
+
+    def _layout(self, places: Sequence[int]) -> Layout:
+        rows = [self.rows[place] for place in places]
+        return Layout(
+            tuple(row.name for row in rows),
+            tuple(DTYPES[row.dtype].name for row in rows),
+            tuple(row.shape for row in rows),
+        )
+
+    @staticmethod
+    def _saved(group: _Group) -> int:
+        return saved_bytes(group.size * group.dtype.itemsize, group.want)
+
+
+class RowBuffer:
+    """The memory of one step, and what of it was filled.
+
+    Attributes:
+        views: for each tensor the place to copy it to.
+        present: for each tensor whether that was done.
+    """
+
+    def __init__(self, layout: RowLayout) -> None:
+        self._layout = layout
+        self.nbytes = layout.nbytes + 100 * len(layout.rows)
+        # A tensor made in inference mode could not be written to outside of it.
+        with torch.inference_mode(False):
+            memory = torch.empty(layout.nbytes, dtype=torch.uint8, device="cpu")
+            self.views: list[torch.Tensor] = [memory] * len(layout.rows)
+            self._matrices: list[Array] = []
+            for group in layout._groups:
+                nbytes = len(group.places) * group.size * group.dtype.itemsize
+                part = memory[group.start : group.start + nbytes]
+                matrix = part.view(group.dtype).view(len(group.places), group.size)
+                for row, place in enumerate(group.places):
+                    self.views[place] = matrix[row].view(layout.rows[place].shape)
+                array = part.numpy().view(DTYPES[group.dtype])
+                self._matrices.append(array.reshape(len(group.places), group.size))
+        self.present = bytearray(len(layout.rows))
+
+    def fill(self, tensors: list[torch.Tensor]) -> None:
+        """Copies all tensors at once."""
+        with torch.no_grad():
+            torch._foreach_copy_(self.views, tensors)
+        self.present = bytearray(b"\x01") * len(self.present)
+
+    def finish(self, batch: StepBatch) -> None:
+        whole = all(self.present)
+        for group, matrix in zip(self._layout._groups, self._matrices, strict=True):
+            layout = group.layout
+            if not whole:
+                here = [row for row, place in enumerate(group.places) if self.present[place]]
+                if not here:
+                    continue
+                if len(here) < len(group.places):
+                    matrix = matrix[here]
+                    layout = self._partial_layout(group, here)
+            self._add(batch, layout, matrix, group.want)
+
+    def _partial_layout(self, group: _Group, here: list[int]) -> Layout:
+        # Kept: the writer keeps what it knows about a layout too.
+        places = tuple(group.places[row] for row in here)
+        partial = self._layout._partial
+        if places not in partial:
+            partial[places] = self._layout._layout(places)
+        return partial[places]
+
+    @staticmethod
+    def _add(batch: StepBatch, layout: Layout, matrix: Array, want: Want) -> None:
+        values = None
+        if want.raw:
+            values = [row.reshape(shape) for row, shape in zip(matrix, layout.shapes, strict=True)]
+            if values[0].nbytes >= _LARGE:
+                batch.entries.extend(
+                    entry_of(name, value, want)
+                    for name, value in zip(layout.names, values, strict=True)
+                )
+                return
+        numbers = compute_row_reductions(matrix, want.reductions) if want.reductions else {}
+        batch.blocks.append(Block(layout, values, numbers))
+
+    def release(self) -> None:
+        """Makes the memory free for another step."""
+        self.present = bytearray(len(self.present))
+        self._layout._free.append(self)
+
+    def items(self) -> Iterator[tuple[str, Want, int]]:
+        for place, row in enumerate(self._layout.rows):
+            if self.present[place]:
+                nbytes = _count(row.shape) * row.dtype.itemsize
+                yield row.name, row.want, saved_bytes(nbytes, row.want)
+
+    def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
+        if all(self.present):
+            return self._layout._totals
+        return [(want.collections, 1, size) for _, want, size in self.items()]
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count

@@ -1,0 +1,58 @@
+"""Gradients under FSDP: they appear on the shards when a backward has ended.
+
+Autograd delivers gradients of the gathered parameters; what this process keeps is the shard that is
+left after they were reduced. So the end of the backward is waited for, on the autograd engine's own
+list of things to do then. Nothing here communicates with other processes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from smdebug.pytorch.naming import is_fsdp, tensors_in
+from smdebug.pytorch.registration import Callback, HookSet
+
+if TYPE_CHECKING:
+    from smdebug.pytorch.parameters import Gradients
+    from smdebug.pytorch.registration import Registration
+
+
+class ShardGradients:
+    """Takes the gradients of shards at the end of each backward of a saving step.
+
+    Args:
+        gradients: where they go.
+    """
+
+    def __init__(self, gradients: Gradients) -> None:
+        self._gradients = gradients
+        self._hooks = HookSet()
+        self._backward = -1
+
+    def watch(self, registration: Registration) -> None:
+        """Waits for the backward of the forward that is about to run."""
+        self._hooks.remove()
+        if not self._gradients.shards() or not any(map(is_fsdp, registration.modules.values())):
+            return
+        # Registered behind FSDP's own, so that what it does at the end is done before.
+        self._hooks.add(registration.module.register_forward_hook(Callback(self._forward_ended)))
+
+    def _forward_ended(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        self._hooks.remove()
+        for _, tensor in tensors_in(output):
+            if tensor.requires_grad:
+                tensor.register_hook(self._backward_began)
+
+    def _backward_began(self, gradient: torch.Tensor) -> None:
+        backward = torch._C._current_graph_task_id()
+        if backward != self._backward:
+            self._backward = backward
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.queue_callback(self._backward_ended)
+
+    def _backward_ended(self) -> None:
+        for key, parameter in self._gradients.shards():
+            if parameter.grad is not None:
+                self._gradients.take(key, parameter.grad)

@@ -1,0 +1,288 @@
+"""Tensors of PyTorch: what part of one is here, how it gets to the host, what its numbers are.
+
+On the CPU a tensor is copied and everything else happens on the writer's thread. On an accelerator
+reductions are computed there, and come over, as raw tensors do, without waiting for the device: the
+writer's thread waits for the copy.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from smdebug.hook.capture import entry_of, saved_bytes
+from smdebug.storage.batch import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from smdebug.hook.plan import Want
+    from smdebug.reductions import Array
+    from smdebug.storage.batch import StepBatch
+
+logger = logging.getLogger("smdebug.hook")
+
+# Types that torch's own conversion to numpy does not know, and the bits they are read as.
+_EXTENDED = {
+    torch.bfloat16: (torch.int16, np.dtype(ml_dtypes.bfloat16)),
+    torch.float8_e4m3fn: (torch.uint8, np.dtype(ml_dtypes.float8_e4m3fn)),
+    torch.float8_e5m2: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2)),
+}
+_PLAIN = {
+    torch.float32: "float32", torch.float64: "float64", torch.float16: "float16",
+    torch.int8: "int8", torch.int16: "int16", torch.int32: "int32", torch.int64: "int64",
+    torch.uint8: "uint8", torch.uint16: "uint16", torch.uint32: "uint32", torch.uint64: "uint64",
+    torch.bool: "bool", torch.complex64: "complex64", torch.complex128: "complex128",
+}  # fmt: skip
+DTYPES: dict[torch.dtype, np.dtype[Any]] = {
+    **{dtype: np.dtype(name) for dtype, name in _PLAIN.items()},
+    **{dtype: extended for dtype, (_, extended) in _EXTENDED.items()},
+}
+
+_said: set[str] = set()
+
+
+def local_tensor(tensor: torch.Tensor, name: str) -> torch.Tensor | None:
+    """Returns the part of a tensor that this process has, as a plain dense one without a graph.
+
+    None for what cannot be saved (it has no memory, or a type a run cannot hold); that is said
+    once for each name.
+    """
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        tensor = _plain(tensor)
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        tensor = tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
+    if tensor.device.type == "meta" or tensor.is_nested:
+        return _not_saved(name, f"it is a {'nested' if tensor.is_nested else 'meta'} tensor")
+    if tensor.dtype not in DTYPES:
+        return _not_saved(name, f"tensors of {tensor.dtype} cannot be saved")
+    return tensor
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    # A DTensor's shard; never a collective operation, which could wait for ever.
+    to_local = getattr(tensor, "to_local", None)
+    local = to_local() if to_local is not None else tensor
+    wait = getattr(local, "wait", None)
+    local = wait() if wait is not None else local
+    return local.detach() if isinstance(local, torch.Tensor) else tensor
+
+
+def _not_saved(name: str, reason: str) -> None:
+    if name not in _said:
+        _said.add(name)
+        logger.warning("%s is not saved: %s", name, reason)
+
+
+def to_numpy(tensor: torch.Tensor) -> Array:
+    """A view of a host tensor as an array."""
+    if tensor.dtype in _EXTENDED:
+        bits, dtype = _EXTENDED[tensor.dtype]
+        return tensor.contiguous().view(bits).numpy().view(dtype)
+    # Conjugate and negative views are not memory of their own.
+    found: Array = tensor.resolve_conj().resolve_neg().numpy()
+    return found
+
+
+class TakenTensor:
+    """One tensor of the host that was copied.
+
+    Args:
+        name: its name.
+        tensor: as `local_tensor` returns it.
+        want: what is saved of it.
+    """
+
+    def __init__(self, name: str, tensor: torch.Tensor, want: Want) -> None:
+        self._name = name
+        self._want = want
+        # contiguous() would return a contiguous tensor itself, which training goes on to use.
+        self._copy = tensor.clone(memory_format=torch.contiguous_format)
+        self._size = saved_bytes(tensor.nbytes, want)
+        self.nbytes = tensor.nbytes + 200
+
+    def finish(self, batch: StepBatch) -> None:
+        batch.entries.append(entry_of(self._name, to_numpy(self._copy), self._want))
+
+    def release(self) -> None:
+        """The copy goes with the last reference."""
+
+    def items(self) -> Iterator[tuple[str, Want, int]]:
+        yield self._name, self._want, self._size
+
+    def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
+        return [(self._want.collections, 1, self._size)]
+
+
+class TakenDeviceTensor:
+    """One tensor of an accelerator: its reductions are computed there, its copy is under way.
+
+    Nothing here waits for the device. `send` starts the transfer of the numbers of many tensors
+    at once; `finish`, on the writer's thread, waits for it.
+
+    Args:
+        name: its name.
+        tensor: as `local_tensor` returns it.
+        want: what is saved of it.
+    """
+
+    def __init__(self, name: str, tensor: torch.Tensor, want: Want) -> None:
+        self._name = name
+        self._want = want
+        self._device = tensor.device
+        self._shape = tuple(tensor.shape)
+        self._dtype = DTYPES[tensor.dtype]
+        self._copy = to_host(tensor) if want.raw else None
+        self._numbers = device_reductions(tensor, want.reductions) if want.reductions else None
+        self._ready: Any = None
+        self._size = saved_bytes(tensor.nbytes, want)
+        self.nbytes = (0 if self._copy is None else tensor.nbytes) + 200
+
+    @staticmethod
+    def send(taken: list[TakenDeviceTensor]) -> None:
+        """Starts bringing the reductions to the host: one transfer for each device and type."""
+        groups: dict[tuple[torch.device, torch.dtype], list[TakenDeviceTensor]] = {}
+        for each in taken:
+            if each._numbers is not None:
+                groups.setdefault((each._numbers.device, each._numbers.dtype), []).append(each)
+        for group in groups.values():
+            numbers = [each._numbers for each in group if each._numbers is not None]
+            host = to_host(torch.cat(numbers))
+            for each, part in zip(group, host.split([len(n) for n in numbers]), strict=True):
+                each._numbers = part
+        events = {device: record_event(device) for device in {each._device for each in taken}}
+        for each in taken:
+            each._ready = events[each._device]
+
+    def finish(self, batch: StepBatch) -> None:
+        wait_for(self._ready)
+        numbers = {}
+        if self._numbers is not None:
+            numbers = dict(zip(self._want.reductions, self._numbers.tolist(), strict=True))
+        value = None if self._copy is None else to_numpy(self._copy)
+        batch.entries.append(Entry(self._name, value, numbers, self._shape, self._dtype.name))
+
+    def release(self) -> None:
+        """The copy goes with the last reference."""
+
+    def items(self) -> Iterator[tuple[str, Want, int]]:
+        yield self._name, self._want, self._size
+
+    def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
+        return [(self._want.collections, 1, self._size)]
+
+
+def to_host(tensor: torch.Tensor) -> torch.Tensor:
+    """Starts copying a tensor to the host; `record_event` says when it is there."""
+    on_device = tensor.device.type != "cpu"
+    host = torch.empty(
+        tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=on_device and _can_pin()
+    )
+    return host.copy_(tensor, non_blocking=True)
+
+
+def _can_pin() -> bool:
+    return torch.accelerator.is_available()
+
+
+def record_event(device: torch.device) -> Any:
+    """Marks this point of the device's stream; None where a copy is complete when it returns."""
+    if device.type == "cpu" or not torch.accelerator.is_available():
+        return None
+    event = torch.Event(device.type)
+    event.record()
+    return event
+
+
+def wait_for(event: Any) -> None:
+    """Waits until the device has come to the mark; called on the writer's thread."""
+    if event is not None:
+        event.synchronize()
+
+
+def device_reductions(tensor: torch.Tensor, names: tuple[str, ...]) -> torch.Tensor:
+    """Computes reductions where the tensor is: one small tensor, in the order of the names.
+
+    The same as `smdebug.reductions`, in float32 at least (float64 for 64-bit types, where the
+    device has it).
+    """
+    if tensor.is_complex():
+        real = torch.view_as_real(tensor.resolve_conj())
+        magnitudes = tensor.abs()
+        return torch.stack([_complex_reduction(real, magnitudes, name) for name in names])
+    wide = tensor.reshape(-1).to(_wide_dtype(tensor))
+    absolute = None
+    results = []
+    for name in names:
+        operand = wide
+        if name.startswith("abs_"):
+            absolute = wide.abs() if absolute is None else absolute
+            operand = absolute
+        results.append(_reduction(operand, name.removeprefix("abs_")).to(wide.dtype))
+    return torch.stack(results)
+
+
+def _wide_dtype(tensor: torch.Tensor) -> torch.dtype:
+    exact = tensor.dtype in (torch.float64, torch.int64, torch.int32, torch.uint32, torch.uint64)
+    return torch.float64 if exact and tensor.device.type != "mps" else torch.float32
+
+
+def _reduction(x: torch.Tensor, name: str) -> torch.Tensor:
+    if name in ("min", "max", "mean", "std", "variance", "median") and not x.numel():
+        return x.new_tensor(float("nan"))
+    if name == "median":
+        # torch's own takes the lower of the two in the middle.
+        return torch.quantile(x, 0.5) if x.numel() < 1 << 24 else _large_median(x)
+    return _REDUCTIONS[name](x)
+
+
+def _large_median(x: torch.Tensor) -> torch.Tensor:
+    # quantile refuses more than 2**24 elements.
+    ordered = x.sort().values
+    middle = (ordered[(x.numel() - 1) // 2] + ordered[x.numel() // 2]) / 2
+    return torch.where(ordered[-1].isnan(), ordered[-1], middle)
+
+
+_REDUCTIONS: dict[str, Any] = {
+    "min": torch.amin,
+    "max": torch.amax,
+    "mean": torch.mean,
+    "std": lambda x: torch.std(x, correction=0),
+    "variance": lambda x: torch.var(x, correction=0),
+    "sum": torch.sum,
+    "prod": torch.prod,
+    "l1": lambda x: torch.linalg.vector_norm(x, 1),
+    "l2": lambda x: torch.linalg.vector_norm(x, 2),
+    "nans": lambda x: x.isnan().sum(),
+    "infs": lambda x: x.isinf().sum(),
+    "zeros": lambda x: (x == 0).sum(),
+}
+
+
+def _complex_reduction(
+    real: torch.Tensor, magnitudes: torch.Tensor, name: str
+) -> torch.Tensor:
+    plain = name.removeprefix("abs_")
+    if plain == "nans":
+        return real.isnan().any(-1).sum().to(magnitudes.dtype)
+    if plain == "infs":
+        return real.isinf().any(-1).sum().to(magnitudes.dtype)
+    if plain in ("l1", "l2", "zeros") or plain != name:
+        return _reduction(magnitudes.reshape(-1), plain).to(magnitudes.dtype)
+    # Not a real number: the index has no column for it.
+    return magnitudes.new_tensor(float("nan"))
+
+
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Whether all of a tensor is finite; on an accelerator this waits for the device."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return True
+    if tensor.dtype.itemsize == 1:
+        tensor = tensor.float()
+    return bool(torch.isfinite(tensor).all())
