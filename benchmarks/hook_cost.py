@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.figure import Figure, own_python, run_json
 from benchmarks.setups import COMPILED, DEEP, GPT, SETUPS, lengths
@@ -32,20 +32,24 @@ def measure(folder: Path, peer: str) -> list[Figure]:
     for library, (module, trainings) in LIBRARIES.items():
         for training in trainings:
             print(f"    {training}: {library}", flush=True)
-            python = peer if library == ORIGINAL else own_python()
-            for setup, found in observe(python, module, training, library == OURS).items():
+            python, ours = peer if library == ORIGINAL else own_python(), library == OURS
+            results = observe(python, module, training, ours, folder / "inductor")
+            for setup, found in results.items():
                 figure = figure_of(library, training, setup, found)
                 figures.setdefault((training, setup), []).append(figure)
     return [figure for group in figures.values() for figure in group]
 
 
-def observe(python: str, module: str, training: str, ours: bool) -> dict[str, Any]:
+def observe(
+    python: str, module: str, training: str, ours: bool, cache: Path
+) -> dict[str, list[float] | str]:
     """What each of a library's setups gave: ratios, or why there are none."""
     # Where the system has its scratch space, and gone afterwards however the program ends.
     scratch = tempfile.mkdtemp(prefix="tornasole-bench-")
-    arguments = (module, training, "ours" if ours else "theirs", scratch)
+    arguments = (module, training, "ours" if ours else "theirs", scratch, cache)
     try:
-        found: dict[str, Any] = run_json(python, "benchmarks/observe.py", *arguments)
+        found: dict[str, list[float] | str]
+        found = run_json(python, "benchmarks/observe.py", *arguments)
         return found
     except RuntimeError as error:
         return dict.fromkeys(lengths(module == HOOK, training, ours), str(error))

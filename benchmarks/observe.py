@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+# Before numpy is there, which asks once.
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import torch
 
@@ -43,13 +45,13 @@ def ratios(
     return found
 
 
-def main(library: str, training: str, whose: str, folder: str) -> None:
+def main(library: str, training: str, whose: str, folder: str, cache: str) -> None:
     torch.set_num_threads(1)
     # Caches and settings go where everything goes, not into a home that is not there.
     for place in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
         os.environ[place] = folder
     os.environ["WANDB_ERROR_REPORTING"] = "false"
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     result: dict[str, Any] = {}
     for setup, length in lengths(library == "smdebug_hook", training, whose == "ours").items():
         try:

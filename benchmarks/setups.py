@@ -49,21 +49,21 @@ class Setup:
     theirs: Length
 
 
-# Where a save comes every 10 steps, warming up 10 makes it the first of a block, so that the
+# Where we save every 10 steps, warming up 10 makes the save the first step of a block, so that the
 # writer's thread is done with it before the block ends.
 SETUPS = {
     GPT: {
         ATTACHED: Setup(1.01, Length(1, 20, 5), Length(1, 5)),
         LOSSES: Setup(1.01, Length(1, 20, 5), Length(1, 5)),
-        REDUCTIONS: Setup(1.10, Length(2, 6), Length(1, 2)),
-        REDUCTIONS_10: Setup(1.02, Length(10, 3, warm=10), Length(10, 1)),
-        RAW: Setup(1.15, Length(8, 2), Length(2, 2)),
+        REDUCTIONS: Setup(1.10, Length(2, 6), Length(1, 2, 2, 1)),
+        REDUCTIONS_10: Setup(1.02, Length(10, 3, warm=10), Length(10, 1, 2, 1)),
+        RAW: Setup(1.15, Length(8, 2), Length(2, 2, 2, 1)),
     },
-    COMPILED: {GRADIENTS_10: Setup(1.03, Length(10, 5, warm=10), Length(10, 3, 2))},
+    COMPILED: {GRADIENTS_10: Setup(1.03, Length(10, 4, warm=10), Length(10, 2, 2))},
     DEEP: {
         ATTACHED: Setup(1.03, Length(5, 40, 5, 10), Length(5, 10)),
         LOSSES: Setup(1.05, Length(5, 40, 5, 10), Length(5, 10)),
-        REDUCTIONS: Setup(1.8, Length(20, 5, 5, 10), Length(2, 3)),
+        REDUCTIONS: Setup(1.8, Length(20, 5, 5, 10), Length(2, 3, 2, 1)),
         REDUCTIONS_10: Setup(1.10, Length(10, 20, 5, 10), Length(10, 2)),
         RAW: Setup(1.6, Length(50, 5, warm=10), Length(5, 3)),
     },
@@ -71,8 +71,8 @@ SETUPS = {
 
 # What the others do that is nearest.
 HISTOGRAM_LENGTHS = {
-    GPT: {HISTOGRAMS: Length(1, 2), HISTOGRAMS_10: Length(10, 1)},
-    DEEP: {HISTOGRAMS: Length(3, 2), HISTOGRAMS_10: Length(10, 3)},
+    GPT: {HISTOGRAMS: Length(1, 2, 2, 1), HISTOGRAMS_10: Length(10, 1, 2, 1)},
+    DEEP: {HISTOGRAMS: Length(3, 2, 2, 1), HISTOGRAMS_10: Length(10, 3)},
 }
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NEVER = 1_000_000
 ALL = ["weights", "biases", "gradients", "losses"]
+CHECKED: set[str] = set()
 
 
 def options(setup: str) -> dict[str, Any]:
@@ -74,7 +75,10 @@ class Hooked:
         self.hook.close()
         # So that the next hook of this process starts as the first did.
         smd.del_hook()
-        self.check()
+        # Once: smdebug 1.0.34 takes a second to open what it wrote.
+        if self.setup not in CHECKED:
+            self.check()
+            CHECKED.add(self.setup)
 
     def check(self) -> None:
         """A hook that saves nothing is fast: what it was to save must be there."""

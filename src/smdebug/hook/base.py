@@ -120,9 +120,7 @@ class BaseHook:
         set_hook(self)
 
     @classmethod
-    def create_from_json_file(
-        cls: type[_Hook], json_file_path: str | Path | None = None
-    ) -> _Hook:
+    def create_from_json_file(cls: type[_Hook], json_file_path: str | Path | None = None) -> _Hook:
         """Makes the hook that a job file describes.
 
         Args:
@@ -570,9 +568,7 @@ class BaseHook:
         included = set(self._included)
         if CollectionKeys.ALL in included:
             included |= set(self.collection_manager.get_collections())
-        self._plan = SavePlan(
-            self.collection_manager.get_collections(), included, self._options
-        )
+        self._plan = SavePlan(self.collection_manager.get_collections(), included, self._options)
         self._make_ready()
 
     def _resolve_collections(self) -> None:

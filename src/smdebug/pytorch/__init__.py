@@ -1,10 +1,10 @@
 """Tornasole for PyTorch.
 
-    import smdebug.pytorch as smd
+import smdebug.pytorch as smd
 
-    hook = smd.Hook("runs/first", include_collections=["gradients"])
-    hook.register_module(model)
-    hook.register_loss(loss_function)
+hook = smd.Hook("runs/first", include_collections=["gradients"])
+hook.register_module(model)
+hook.register_loss(loss_function)
 """
 
 from smdebug.config.collection import CollectionKeys

@@ -44,6 +44,11 @@ class Activations:
         self._learning: dict[str, bool] | None = None
         self._registration: Registration | None = None
 
+    @property
+    def watching(self) -> bool:
+        """Whether modules carry hooks now."""
+        return self._registration is not None
+
     def begin_step(self) -> None:
         """Starts counting names anew."""
         self._names = StepNames()

@@ -120,6 +120,7 @@ class Hook(BaseHook):
         self._gradients = Gradients(self._offer, self._guard.caught)
         self._activations = Activations(self._offer, self._entered)
         self._shard_gradients = ShardGradients(self._gradients)
+        self._warned = False
 
     # ---- registering
 
@@ -154,19 +155,14 @@ class Hook(BaseHook):
                     f"{type(shared.pop()).__name__} with the registered {known.name}; remove that "
                     "registration first, or register only the outer module"
                 )
-        hooks = HookSet()
 
         def begin(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
             self._on_forward(registration, args, kwargs)
 
-        # First of all: FSDP's own hook would put gathered parameters in the place of the shards.
-        callback = Callback(begin)
-        hooks.add(module.register_forward_pre_hook(callback, prepend=True, with_kwargs=True))
-        restore = _outside_of_compiled_call(module, callback)
+        detach = _before_forward(module, begin, self._activations)
 
         def remove() -> None:
-            restore()
-            hooks.remove()
+            detach()
             self._registrations.pop(registration, None)
             self._activations.stop()
             self._gradients.stop()
@@ -207,6 +203,7 @@ class Hook(BaseHook):
         hooks = HookSet()
 
         def after(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            self._require_steps(name)
             if self._capture is not None and not in_backward():
                 with self._entered():
                     self._activations.offer(name, "input", args, kwargs)
@@ -254,6 +251,17 @@ class Hook(BaseHook):
         return {part for each in self._registrations for part in each.modules.values()}
 
     # ---- a step
+
+    def _require_steps(self, loss: str) -> None:
+        """Says, once, that losses are computed and no step was seen."""
+        if self._steps.step < 0 and self._registrations and not self._warned and not self._closed:
+            self._warned = True
+            logger.warning(
+                "%s was computed, but no forward of the registered %s was seen, so nothing is "
+                "saved; register the object that training calls (with torch.compile: the compiled "
+                "module, after compiling)",
+                loss, ", ".join(each.name for each in self._registrations),
+            )  # fmt: skip
 
     def _on_forward(self, registration: Registration, args: Any, kwargs: Any) -> None:
         if in_backward() or self._closed:
@@ -350,7 +358,7 @@ class Hook(BaseHook):
 
     def _detach(self) -> None:
         for registration in self._registrations:
-            if not registration.calls:
+            if not registration.calls and not self._warned:
                 logger.warning(
                     "the registered %s was never called; register the object that training calls "
                     "(with torch.compile: the compiled module, after compiling)",
@@ -370,21 +378,23 @@ def _rank_and_count() -> tuple[int, int]:
     return environment.distributed_rank()
 
 
-def _outside_of_compiled_call(
-    module: torch.nn.Module, begin: Callback
+def _before_forward(
+    module: torch.nn.Module, begin: Callable[..., None], activations: Activations
 ) -> Callable[[], None]:
-    """Begins steps before the graph of a module that was compiled in place (`module.compile()`).
-
-    Such a module runs its hooks inside of the graph, where they are nothing. Returns what undoes
-    this.
-    """
+    """Has `begin` called before every forward of a module; returns what undoes it."""
     compiled: Any = module._compiled_call_impl
     if compiled is None:
-        return lambda: None
+        # First of all: FSDP's own hook would put gathered parameters in the place of the shards.
+        hooks = HookSet()
+        callback = Callback(begin)
+        hooks.add(module.register_forward_pre_hook(callback, prepend=True, with_kwargs=True))
+        return hooks.remove
 
+    # Compiled in place (`module.compile()`): its hooks would run inside of the graph.
     def call(*args: Any, **kwargs: Any) -> Any:
         begin(module, args, kwargs)
-        return compiled(*args, **kwargs)
+        run = module._call_impl if activations.watching else compiled
+        return run(*args, **kwargs)
 
     def restore() -> None:
         if module._compiled_call_impl is call:

@@ -265,9 +265,7 @@ _REDUCTIONS: dict[str, Any] = {
 }
 
 
-def _complex_reduction(
-    real: torch.Tensor, magnitudes: torch.Tensor, name: str
-) -> torch.Tensor:
+def _complex_reduction(real: torch.Tensor, magnitudes: torch.Tensor, name: str) -> torch.Tensor:
     plain = name.removeprefix("abs_")
     if plain == "nans":
         return real.isnan().any(-1).sum().to(magnitudes.dtype)

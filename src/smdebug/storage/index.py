@@ -153,9 +153,7 @@ def blocks_to_table(
     return [_alike_table(group, worker, seq, event_file) for group in alike.values()]
 
 
-def _alike_table(
-    blocks: list[BlockRows], worker: str, seq: int, event_file: str
-) -> pa.Table:
+def _alike_table(blocks: list[BlockRows], worker: str, seq: int, event_file: str) -> pa.Table:
     """The table of blocks that differ in their numbers only."""
     layout, size = blocks[0].layout, len(blocks[0].layout.names)
     rows = size * len(blocks)
