@@ -214,7 +214,8 @@ class _ShortRows:
         if plain in ("sum", "l1"):
             return total
         if plain == "mean":
-            return total / self._size
+            mean: Array = total / self._size
+            return mean
         if plain in ("variance", "std"):
             variance = self._variance(total / self._size, absolute)
             return np.sqrt(variance) if plain == "std" else variance

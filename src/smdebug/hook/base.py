@@ -19,24 +19,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from smdebug.config import checks, environment
-from smdebug.config.collection import Collection, CollectionKeys
-from smdebug.config.collection_manager import CollectionManager
+from smdebug.config.collection import CollectionKeys
 from smdebug.config.job_file import DEFAULT_SAGEMAKER_OUTDIR, read_job_file
-from smdebug.config.options import HookOptions
 from smdebug.config.save import DEFAULT_SAVE_CONFIG_INTERVAL
-from smdebug.exceptions import (
-    InvalidCollectionConfiguration,
-    SMDebugRuntimeError,
-    SMDebugTypeError,
-)
+from smdebug.exceptions import SMDebugRuntimeError, SMDebugTypeError
 from smdebug.hook.capture import StepCapture, TakenArray
 from smdebug.hook.claim import Claim
+from smdebug.hook.collections import HookCollections
 from smdebug.hook.current import set_hook
 from smdebug.hook.guard import Guard
 from smdebug.hook.output import DryOutput, Output, RunOutput
-from smdebug.hook.plan import SavePlan, Want
+from smdebug.hook.plan import Want
 from smdebug.hook.stats import HookStats
-from smdebug.hook.steps import Step, StepCounter
+from smdebug.hook.steps import StepCounter
 from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.store import open_store
 
@@ -45,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from smdebug.config.options import HookOptions
     from smdebug.hook.capture import Taken
     from smdebug.mode_keys import ModeKeys
     from smdebug.reductions import Array
@@ -64,11 +60,11 @@ class Worker(NamedTuple):
     """This process among those of a job."""
 
     name: str = CHIEF_WORKER
-    count: int = 1
+    workers: int = 1
     chief: bool = True
 
 
-class BaseHook:
+class BaseHook(HookCollections):
     """Saves what happens inside of a training job; an adapter makes one for its framework.
 
     An adapter sets the class attributes, calls `_begin_step` and `_offer`, and says how to turn a
@@ -78,32 +74,22 @@ class BaseHook:
         options: everything the hook was told.
 
     Attributes:
-        collection_manager: the collections of the hook.
         last_saved_step: the number of the last step at which something was saved.
     """
 
-    # What an adapter sets.
-    collection_class: ClassVar[type[Collection]] = Collection
-    default_collections: ClassVar[dict[str, tuple[str, ...]]] = {}
-    always_saved: ClassVar[frozenset[str]] = frozenset()
+    # What an adapter sets, beside what HookCollections asks for.
     default_save_interval: ClassVar[int] = DEFAULT_SAVE_CONFIG_INTERVAL
     chief_worker = CHIEF_WORKER
-    # Collections that module-level functions prepared for hooks to come.
-    prepared: ClassVar[CollectionManager] = CollectionManager()
 
     def __init__(self, options: HookOptions) -> None:
-        self._options = options
+        super().__init__(options)
         self.out_dir = _checked_out_dir(options)
         self._store = open_store(self.out_dir)
-        self.collection_manager = self._new_manager()
-        self._included = self._included_names()
         self._steps = StepCounter()
         self._guard = Guard(options.on_error)
         self._stats = HookStats()
         self._lock = threading.RLock()
         self._output: Output | None = None
-        self._plan: SavePlan | None = None
-        self._collections_asked_for = False
         self._capture: StepCapture | None = None
         self._writes = True
         self._closed = self._ready = False
@@ -134,32 +120,13 @@ class BaseHook:
         job = read_job_file(json_file_path, default_save_interval=cls.default_save_interval)
         fields = dataclasses.fields(job.options)
         # The adapter's own constructor, which takes at least the fields of HookOptions.
-        hook = cls(**{field.name: getattr(job.options, field.name) for field in fields})  # type: ignore[call-arg]
+        arguments: Any = {field.name: getattr(job.options, field.name) for field in fields}
+        hook = cls(**arguments)
         for collection in job.collections:
             hook.collection_manager.overlay(collection)
         return hook
 
     # ---- what was asked for
-
-    @property
-    def save_config(self) -> Any:
-        """When to save, for collections that do not say it themselves."""
-        return self._options.save_config
-
-    @property
-    def reduction_config(self) -> Any:
-        """What to save, for collections that do not say it themselves."""
-        return self._options.reduction_config
-
-    @property
-    def include_regex(self) -> tuple[str, ...]:
-        """The regexes given for the collection `default`."""
-        return self._options.include_regex
-
-    @property
-    def include_collections(self) -> set[str]:
-        """The names of the collections that are saved."""
-        return set(self._included)
 
     @property
     def tensorboard_dir(self) -> str | None:
@@ -201,53 +168,12 @@ class BaseHook:
         """The number of the last step of each mode that was used."""
         return self._steps.mode_steps
 
-    # ---- collections
-
-    def get_collection(self, name: str, create: bool = True) -> Collection:
-        """Returns a collection of this hook.
-
-        Args:
-            name: its name.
-            create: make it when it is not there; otherwise that is an `SMDebugValueError`.
-
-        Example:
-            >>> hook.get_collection("relu").include("relu_output")  # doctest: +SKIP
-        """
-        # It is asked for to be changed: the plan is made again before the next step.
-        self._collections_asked_for = True
-        return self.collection_manager.get(name, create)
-
-    def get_collections(self) -> dict[str, Collection]:
-        """Returns all collections of this hook by name."""
-        self._collections_asked_for = True
-        return self.collection_manager.get_collections()
-
-    def add_collection(self, collection: Collection) -> None:
-        """Adds a collection; one of the same name is replaced."""
-        if not isinstance(collection, Collection):
-            raise SMDebugTypeError(
-                f"collection must be a Collection, got {checks.shown(collection)} of type "
-                f"{type(collection).__name__}"
-            )
-        self._collections_asked_for = True
-        self.collection_manager.add(collection)
-
-    def add_to_collection(self, collection_name: str, variable: Any) -> None:
-        """Adds tensor names, or what the framework's `Collection.add` takes, to a collection."""
-        self.get_collection(collection_name).add(variable)
-
     def export_collections(self) -> None:
         """Writes the collections file now; it is also kept up to date without this."""
         if self._saves():
             with self._entered():
                 self._write_collections()
         self._guard.raise_if_asked()
-
-    def has_default_configuration(self) -> bool:
-        """Whether the hook saves what a hook saves when it is told nothing."""
-        return self._included == set(self.always_saved) and not self._options.save_all
-
-    has_default_hook_configuration = has_default_configuration
 
     def should_save_tensor_or_collection(self, tensor_name: str, collection_name: str) -> bool:
         """Whether a tensor, or a collection, is saved at the present step."""
@@ -326,7 +252,6 @@ class BaseHook:
         self._guard.raise_if_asked()
 
     def _save_tensor(self, tensor_name: str, value: Any, names: list[str]) -> None:
-        assert self._plan is not None
         names = [self.collection_manager.get(name).name for name in names]
         step = self._steps.current()
         self._remember_name(tensor_name, tuple(names))
@@ -410,10 +335,9 @@ class BaseHook:
     def _begin_step(self) -> StepCapture | None:
         """Ends the step before and begins the next; None when nothing is saved at it."""
         self._guard.raise_if_asked()
-        if self._collections_asked_for or not self._ready:
-            # Outside of the guard: a configuration that makes no sense always raises.
-            self._collections_asked_for = False
-            self._prepare()
+        # Outside of the guard: a configuration that makes no sense always raises.
+        self._make_plan()
+        self._make_ready()
         with self._entered():
             self._hand_over()
             if self._capture is not None and self._output is not None:
@@ -422,7 +346,6 @@ class BaseHook:
             self._capture = None
             step = self._steps.advance()
             if self._saves():
-                assert self._plan is not None
                 plan = self._plan.at(step.mode, step.mode_step)
                 if plan is not None:
                     self._capture = StepCapture(step, plan)
@@ -443,7 +366,6 @@ class BaseHook:
 
     def _watch(self, capture: StepCapture, name: str, tensor: Any) -> None:
         """Looks whether a watched tensor is finite; keeps those that are saved if one is not."""
-        assert self._plan is not None
         assert capture.plan is not None
         if capture.plan.may_want(name):
             capture.held[name] = (tensor, self._version(tensor))
@@ -558,34 +480,12 @@ class BaseHook:
     def _finish_taking(self, capture: StepCapture) -> list[Taken]:
         return capture.take_all()
 
-    def _prepare(self) -> None:
-        """Resolves the collections; raises when one of them makes no sense."""
-        self._resolve_collections()
-        known = set(self.default_collections)
-        for name, collection in self.collection_manager.get_collections().items():
-            if name not in known and collection.is_empty():
-                raise InvalidCollectionConfiguration(name)
-        included = set(self._included)
-        if CollectionKeys.ALL in included:
-            included |= set(self.collection_manager.get_collections())
-        self._plan = SavePlan(self.collection_manager.get_collections(), included, self._options)
-        self._make_ready()
-
-    def _resolve_collections(self) -> None:
-        """Turns what an adapter's collections hold beside names and regexes into those."""
-
     def _make_ready(self) -> None:
         if self._ready or self._closed or self._forked:
             return
-        if self._plan is None:
-            self._plan = SavePlan(
-                self.collection_manager.get_collections(), self._included, self._options
-            )
-            # It was made before the first step: what changes until then must count.
-            self._collections_asked_for = True
         worker = self._worker()
         self._writes = self._is_writer(worker)
-        self.collection_manager.set_num_workers(worker.count if self.save_all_workers else 1)
+        self.collection_manager.set_num_workers(worker.workers if self.save_all_workers else 1)
         if self.dry_run:
             self._output = DryOutput()
         elif self._writes:
@@ -608,59 +508,21 @@ class BaseHook:
             return
         if any(self._holds(collections_key(worker, classic)) for classic in (False, True)):
             raise SMDebugRuntimeError(
-                f"out_dir must be a directory without a finished run, got {self.out_dir}, which has "
-                f"one ({END_KEY}); choose another directory or remove that one"
+                f"out_dir must be a directory without a finished run, got {self.out_dir}, which "
+                f"has one ({END_KEY}); choose another directory or remove that one"
             )
 
     def _holds(self, key: str) -> bool:
         return next(iter(self._store.list(key)), None) is not None
 
-    def _remember_name(self, tensor: str, collections: tuple[str, ...]) -> None:
-        """Adds the name of a tensor to collections; those that do not exist are made."""
-        assert self._plan is not None
-        for name in collections:
-            if name not in self._plan.collections:
-                self._plan.add(self.collection_manager.get(name), self._options)
-            if not self._plan.collections[name].has_tensor_name(tensor):
-                self.collection_manager.get(name).add_tensor_name(tensor)
-                self._plan.collections[name].add_tensor_name(tensor)
-                self._plan.changed = True
-
     def _write_changed_collections(self) -> None:
-        if self._plan is not None and self._plan.changed:
+        if self._plan.changed:
             self._write_collections()
 
     def _write_collections(self) -> None:
-        if self._output is None or self._plan is None:
-            return
-        resolved = CollectionManager()
-        resolved.collections = dict(self._plan.collections)
-        resolved.update_meta(self.collection_manager.meta)
-        self._output.write_collections(resolved.to_json())
-        self._plan.changed = False
-
-    def _new_manager(self) -> CollectionManager:
-        manager = CollectionManager()
-        # Of the adapter's own kind, so that they have its methods.
-        manager.collection_class = self.collection_class  # type: ignore[misc]
-        for name, regexes in self.default_collections.items():
-            manager.get(name).include(list(regexes))
-        manager.get(CollectionKeys.DEFAULT).include(list(self._options.include_regex))
-        if self._options.save_all:
-            manager.get(CollectionKeys.ALL).include(".*")
-        for name in self._options.include_collections:
-            manager.get(name)
-        for collection in type(self).prepared.get_collections().values():
-            manager.overlay(collection)
-        return manager
-
-    def _included_names(self) -> set[str]:
-        included = {*self._options.include_collections, *self.always_saved}
-        if self._options.include_regex:
-            included.add(CollectionKeys.DEFAULT)
-        if self._options.save_all:
-            included.add(CollectionKeys.ALL)
-        return included
+        if self._output is not None:
+            self._output.write_collections(self._collections_json())
+            self._plan.changed = False
 
     _forked = False
 

@@ -48,15 +48,22 @@ class SavePlan:
         collections: all collections of the hook; they are copied.
         included: the names of those that are saved.
         options: the hook's options.
+        before: the plan that this one replaces.
 
     Attributes:
         collections: the resolved collections, saved or not.
+        seen: the names of tensors that were saved, by collection.
         changed: whether they were changed since this was last set to False.
     """
 
     def __init__(
-        self, collections: Mapping[str, Collection], included: Sized[str], options: HookOptions
+        self,
+        collections: Mapping[str, Collection],
+        included: Sized[str],
+        options: HookOptions,
+        before: SavePlan | None = None,
     ) -> None:
+        self.seen: dict[str, set[str]] = {} if before is None else before.seen
         self.collections: dict[str, Collection] = {}
         for collection in collections.values():
             self.add(collection, options)
@@ -67,7 +74,7 @@ class SavePlan:
     def add(self, collection: Collection, options: HookOptions) -> None:
         """Resolves one more collection, which is not among those that are saved by themselves."""
         resolved = copy.copy(collection)
-        # The names that training meets are added to the copy.
+        # Not shared: a user may go on to change them.
         resolved.tensor_names = set(collection.tensor_names)
         resolved.fill_from(options.save_config, options.reduction_config)
         self.collections[collection.name] = resolved
@@ -97,6 +104,13 @@ class SavePlan:
         found = self._kinds[key]
         assert found is not None
         return found
+
+    def see(self, collection: str, tensor: str) -> None:
+        """Remembers that a tensor of a collection is saved."""
+        names = self.seen.setdefault(collection, set())
+        if tensor not in names:
+            names.add(tensor)
+            self.changed = True
 
     def group_of(self, mode: ModeKeys, config: SaveConfigMode) -> list[Collection]:
         """The included collections under one schedule."""
@@ -160,9 +174,7 @@ class StepPlan:
             pass
         matching = [collection for collection in self.saving if collection.matches(name)]
         for collection in matching:
-            if name not in collection.tensor_names:
-                collection.add_tensor_name(name)
-                self._plan.changed = True
+            self._plan.see(collection.name, name)
         want = self._wants[name] = _want(matching)
         return want
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from smdebug.config import environment
 from smdebug.config.collection_manager import CollectionManager
@@ -24,7 +24,8 @@ class ProcessHook(Generic[_Hook]):
 
     def __init__(self, kind: type[_Hook]) -> None:
         self._kind = kind
-        kind.prepared = CollectionManager()
+        # Of the framework's own kind, so that they take its modules and variables.
+        self.reset()
 
     def get_hook(self, json_config_path: str | Path | None, create: bool) -> _Hook | None:
         """Returns the hook; one of another framework is forgotten."""
@@ -42,7 +43,7 @@ class ProcessHook(Generic[_Hook]):
         except FileNotFoundError:
             return None
 
-    def manager(self) -> Any:
+    def manager(self) -> CollectionManager:
         """The collections of the present hook, or those that the next one will start with."""
         hook = current_hook()
         if isinstance(hook, self._kind) and not hook.closed:
@@ -53,3 +54,4 @@ class ProcessHook(Generic[_Hook]):
     def reset(self) -> None:
         """Forgets what the next hook would have started with."""
         self._kind.prepared = CollectionManager()
+        self._kind.prepared.collection_class = self._kind.collection_class

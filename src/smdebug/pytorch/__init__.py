@@ -12,7 +12,7 @@ from smdebug.config.reduction import ReductionConfig
 from smdebug.config.save import SaveConfig, SaveConfigMode
 from smdebug.mode_keys import ModeKeys as modes
 from smdebug.pytorch.collection import Collection
-from smdebug.pytorch.hook import Hook
+from smdebug.pytorch.hook import Hook, TornasoleHook
 from smdebug.pytorch.singleton_utils import (
     add_to_collection,
     add_to_default_collection,
@@ -24,8 +24,6 @@ from smdebug.pytorch.singleton_utils import (
     set_hook,
 )
 from smdebug.trials import create_trial
-
-TornasoleHook = Hook
 
 __all__ = [
     "Collection",

@@ -370,6 +370,9 @@ class Hook(BaseHook):
         self._gradients.stop()
 
 
+TornasoleHook = Hook
+
+
 def _rank_and_count() -> tuple[int, int]:
     """The place of this process among those of the job; (0, 1) when it is alone."""
     distributed = torch.distributed

@@ -18,6 +18,8 @@ from smdebug.pytorch.tensors import local_tensor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch.utils.hooks import RemovableHandle
+
     from smdebug.hook.capture import StepCapture
     from smdebug.hook.plan import StepPlan
     from smdebug.pytorch.registration import Registration
@@ -115,7 +117,8 @@ class Gradients:
             # One that was frozen may train by now.
             if id(parameter) not in self._hooked and parameter.requires_grad:
                 self._hooked[id(parameter)] = parameter
-                self._hooks.add(parameter.register_hook(self._hook_of(id(parameter))))
+                register: Callable[..., RemovableHandle] = parameter.register_hook
+                self._hooks.add(register(self._hook_of(id(parameter))))
 
     def _hook_of(self, key: int) -> Callable[[torch.Tensor], None]:
         def fired(gradient: torch.Tensor) -> None:

@@ -111,7 +111,7 @@ class Registration:
         for name, parameter in self._parameters:
             if hasattr(parameter, "to_local"):
                 self._shards[name] = parameter
-            if isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin):
+            if torch.nn.parameter.is_lazy(parameter):
                 continue
             found.append((name, self._shards.get(name, parameter)))
         return found

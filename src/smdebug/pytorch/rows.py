@@ -48,7 +48,7 @@ class _Group(NamedTuple):
 
 
 def fits_in_rows(tensor: torch.Tensor) -> bool:
-    """Whether a tensor can be one of the rows: a plain one of the host with several real numbers."""
+    """Whether a tensor can be one of the rows: several real numbers of the host."""
     return tensor.device.type == "cpu" and tensor.numel() > 1 and not tensor.is_complex()
 
 

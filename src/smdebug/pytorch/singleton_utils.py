@@ -53,7 +53,7 @@ def get_collection(name: str) -> Collection:
 
 
 def get_collections() -> dict[str, Collection]:
-    """Returns all collections of the hook of this process; before there is one, of those to come."""
+    """Returns all collections that `get_collection` finds."""
     return _process.manager().get_collections()
 
 

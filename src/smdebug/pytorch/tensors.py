@@ -59,9 +59,11 @@ def local_tensor(tensor: torch.Tensor, name: str) -> torch.Tensor | None:
     if tensor.layout is not torch.strided or tensor.is_quantized:
         tensor = tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
     if tensor.device.type == "meta" or tensor.is_nested:
-        return _not_saved(name, f"it is a {'nested' if tensor.is_nested else 'meta'} tensor")
+        _say_not_saved(name, f"it is a {'nested' if tensor.is_nested else 'meta'} tensor")
+        return None
     if tensor.dtype not in DTYPES:
-        return _not_saved(name, f"tensors of {tensor.dtype} cannot be saved")
+        _say_not_saved(name, f"tensors of {tensor.dtype} cannot be saved")
+        return None
     return tensor
 
 
@@ -74,7 +76,7 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     return local.detach() if isinstance(local, torch.Tensor) else tensor
 
 
-def _not_saved(name: str, reason: str) -> None:
+def _say_not_saved(name: str, reason: str) -> None:
     if name not in _said:
         _said.add(name)
         logger.warning("%s is not saved: %s", name, reason)
@@ -154,8 +156,10 @@ class TakenDeviceTensor:
         for group in groups.values():
             numbers = [each._numbers for each in group if each._numbers is not None]
             host = to_host(torch.cat(numbers))
-            for each, part in zip(group, host.split([len(n) for n in numbers]), strict=True):
-                each._numbers = part
+            start = 0
+            for each in group:
+                end = start + len(each._want.reductions)
+                each._numbers, start = host[start:end], end
         events = {device: record_event(device) for device in {each._device for each in taken}}
         for each in taken:
             each._ready = events[each._device]
@@ -239,7 +243,8 @@ def _reduction(x: torch.Tensor, name: str) -> torch.Tensor:
     if name == "median":
         # torch's own takes the lower of the two in the middle.
         return torch.quantile(x, 0.5) if x.numel() < 1 << 24 else _large_median(x)
-    return _REDUCTIONS[name](x)
+    found: torch.Tensor = _REDUCTIONS[name](x)
+    return found
 
 
 def _large_median(x: torch.Tensor) -> torch.Tensor:

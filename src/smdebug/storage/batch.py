@@ -140,7 +140,8 @@ class StepBatch:
     @property
     def nbytes(self) -> int:
         """What the batch weighs in the writer's queue."""
-        return sum(item.nbytes for item in (*self.entries, *self.blocks))
+        entries = sum(entry.nbytes for entry in self.entries)
+        return entries + sum(block.nbytes for block in self.blocks)
 
 
 @dataclass(frozen=True, eq=False)

@@ -88,7 +88,7 @@ class SegmentBuilder:
         rows, blocks = self._rows, self._blocks
         if not rows and not blocks:
             return
-        first = min(item.step for item in (*rows, *blocks))
+        first = min([row.step for row in rows] + [block.step for block in blocks])
         seq = self._next_seq()
         key = event_key(first, seq, self._worker)
         if self._records:

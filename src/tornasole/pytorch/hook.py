@@ -1,0 +1,5 @@
+"""`smdebug.pytorch.hook` under the older name."""
+
+from smdebug.pytorch.hook import Hook, TornasoleHook
+
+__all__ = ["Hook", "TornasoleHook"]
