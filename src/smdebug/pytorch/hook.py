@@ -16,7 +16,13 @@ from smdebug.hook.base import CHIEF_WORKER, BaseHook, Worker
 from smdebug.pytorch.activations import Activations, in_backward
 from smdebug.pytorch.collection import Collection
 from smdebug.pytorch.parameters import Gradients, Weights
-from smdebug.pytorch.registration import Callback, Handle, HookSet, Registration
+from smdebug.pytorch.registration import (
+    Callback,
+    Handle,
+    HookSet,
+    Registration,
+    before_forward,
+)
 from smdebug.pytorch.shards import ShardGradients
 from smdebug.pytorch.tensors import (
     TakenDeviceTensor,
@@ -28,7 +34,7 @@ from smdebug.pytorch.tensors import (
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from smdebug.config.reduction import ReductionConfig
     from smdebug.config.save import SaveConfig, SaveConfigMode
@@ -159,7 +165,7 @@ class Hook(BaseHook):
         def begin(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
             self._on_forward(registration, args, kwargs)
 
-        detach = _before_forward(module, begin, self._activations)
+        detach = before_forward(module, begin, lambda: self._activations.watching)
 
         def remove() -> None:
             detach()
@@ -379,29 +385,3 @@ def _rank_and_count() -> tuple[int, int]:
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return environment.distributed_rank()
-
-
-def _before_forward(
-    module: torch.nn.Module, begin: Callable[..., None], activations: Activations
-) -> Callable[[], None]:
-    """Has `begin` called before every forward of a module; returns what undoes it."""
-    compiled: Any = module._compiled_call_impl
-    if compiled is None:
-        # First of all: FSDP's own hook would put gathered parameters in the place of the shards.
-        hooks = HookSet()
-        callback = Callback(begin)
-        hooks.add(module.register_forward_pre_hook(callback, prepend=True, with_kwargs=True))
-        return hooks.remove
-
-    # Compiled in place (`module.compile()`): its hooks would run inside of the graph.
-    def call(*args: Any, **kwargs: Any) -> Any:
-        begin(module, args, kwargs)
-        run = module._call_impl if activations.watching else compiled
-        return run(*args, **kwargs)
-
-    def restore() -> None:
-        if module._compiled_call_impl is call:
-            module._compiled_call_impl = compiled
-
-    module._compiled_call_impl = call
-    return restore

@@ -117,6 +117,38 @@ class Registration:
         return found
 
 
+def before_forward(
+    module: torch.nn.Module, begin: Callable[..., None], eagerly: Callable[[], bool]
+) -> Callable[[], None]:
+    """Has a function called before every forward of a module; returns what undoes it.
+
+    Args:
+        module: the module.
+        begin: called with the module and the arguments of its forward.
+        eagerly: whether the forward that begins must not run as a compiled graph.
+    """
+    compiled: Any = module._compiled_call_impl
+    if compiled is None:
+        # First of all: FSDP's own hook would put gathered parameters in the place of the shards.
+        hooks = HookSet()
+        callback = Callback(begin)
+        hooks.add(module.register_forward_pre_hook(callback, prepend=True, with_kwargs=True))
+        return hooks.remove
+
+    # Compiled in place (`module.compile()`): its hooks would run inside of the graph.
+    def call(*args: Any, **kwargs: Any) -> Any:
+        begin(module, args, kwargs)
+        run = module._call_impl if eagerly() else compiled
+        return run(*args, **kwargs)
+
+    def restore() -> None:
+        if module._compiled_call_impl is call:
+            module._compiled_call_impl = compiled
+
+    module._compiled_call_impl = call
+    return restore
+
+
 class Handle:
     """Takes a registration back, by `remove` or at the end of a `with` block.
 

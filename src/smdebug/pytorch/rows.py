@@ -85,7 +85,11 @@ class RowLayout:
 
     def buffer(self) -> RowBuffer:
         """Returns memory for one step."""
-        return self._free.pop() if self._free else RowBuffer(self)
+        if not self._free:
+            return RowBuffer(self)
+        buffer = self._free.pop()
+        buffer.reset()
+        return buffer
 
     def _layout(self, places: Sequence[int]) -> Layout:
         rows = [self.rows[place] for place in places]
@@ -124,7 +128,12 @@ class RowBuffer:
                     self.views[place] = matrix[row].view(layout.rows[place].shape)
                 array = part.numpy().view(DTYPES[group.dtype])
                 self._matrices.append(array.reshape(len(group.places), group.size))
-        self.present = bytearray(len(layout.rows))
+        self.reset()
+
+    def reset(self) -> None:
+        """Begins a step: nothing is present."""
+        self.present = bytearray(len(self._layout.rows))
+        self._given_back = False
 
     def fill(self, tensors: list[torch.Tensor]) -> None:
         """Copies all tensors at once."""
@@ -144,6 +153,9 @@ class RowBuffer:
                     matrix = matrix[here]
                     layout = self._partial_layout(group, here)
             self._add(batch, layout, matrix, group.want)
+        if not any(group.want.raw for group in self._layout._groups):
+            # Everything is reduced: the memory can serve the next step at once.
+            self._give_back()
 
     def _partial_layout(self, group: _Group, here: list[int]) -> Layout:
         # Kept: the writer keeps what it knows about a layout too.
@@ -168,8 +180,12 @@ class RowBuffer:
         batch.blocks.append(Block(layout, values, numbers))
 
     def release(self) -> None:
-        """Makes the memory free for another step."""
-        self.present = bytearray(len(self.present))
+        """Makes the memory free for another step, if it is not already."""
+        if not self._given_back:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        self._given_back = True
         self._layout._free.append(self)
 
     def items(self) -> Iterator[tuple[str, Want, int]]:

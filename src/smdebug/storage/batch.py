@@ -150,7 +150,7 @@ class PendingBatch:
 
     Attributes:
         step: the step it will be of.
-        nbytes: what it weighs until it is written.
+        nbytes: what it weighs until it is made; from then on the batch's own weight counts.
         make: makes the batch.
         release: called when the memory of the batch is no longer needed, written or not.
     """

@@ -318,7 +318,10 @@ class RunWriter:
     def _handle(self, item: StepBatch | PendingBatch | Order | None, work: Work) -> None:
         if isinstance(item, PendingBatch):
             work.hold(item.release)
-            work.take(item.make(), item.nbytes)
+            batch = item.make()
+            work.take(batch, batch.nbytes)
+            # Copies that were only reduced are gone by now.
+            self._make_room(item.nbytes - batch.nbytes)
         elif isinstance(item, StepBatch):
             work.take(item, item.nbytes)
         elif item is None or item.what == "flush":
@@ -354,6 +357,10 @@ class RunWriter:
         work.published()
         with self._changed:
             self._unpublished -= steps - work.open_steps
+        self._make_room(weight)
+
+    def _make_room(self, weight: int) -> None:
+        with self._changed:
             self._queued = max(self._queued - weight, 0)
             self._changed.notify_all()
 
