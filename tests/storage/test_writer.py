@@ -27,9 +27,10 @@ from smdebug.storage.batch import Entry, PendingBatch, StepBatch
 from smdebug.storage.layout import event_key, parse_index_key
 from smdebug.storage.local import LocalStore
 from smdebug.storage.memory import MemoryStore
+from smdebug.storage.pace import flush_interval
 from smdebug.storage.raw import VALUE_COLUMNS, places_of
 from smdebug.storage.reader import RunReader
-from smdebug.storage.writer import RunWriter, flush_interval
+from smdebug.storage.writer import RunWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

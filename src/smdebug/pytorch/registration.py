@@ -99,6 +99,9 @@ class Registration:
             for parameter in module._parameters.values():
                 if parameter is not None:
                     marks += (id(parameter), parameter.dtype, parameter.device)
+                    # A lazy one has no shape until its class changes.
+                    lazy = torch.nn.parameter.is_lazy(parameter)
+                    marks.append(None if lazy else parameter.shape)
         return marks
 
     def parameters(self) -> list[tuple[str, torch.Tensor]]:

@@ -20,6 +20,7 @@ from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError, WriteFail
 from smdebug.storage.batch import PendingBatch, StepBatch
 from smdebug.storage.classic_builder import ClassicBuilder
 from smdebug.storage.layout import END_KEY, collections_key
+from smdebug.storage.pace import flush_interval
 from smdebug.storage.segment import SegmentBuilder
 from smdebug.storage.work import Builder, Order, Work
 
@@ -32,12 +33,11 @@ DEFAULT_QUEUE_BYTES = 512 << 20
 # A segment is published when this much is waiting, however young it is. Publishing takes some
 # milliseconds beside the bytes; a remote object goes out in one put, from one buffer.
 SEGMENT_BYTES, SEGMENT_BYTES_REMOTE = 256 << 20, 64 << 20
-# How old the oldest unpublished step may get: at first, and at most.
-_FLUSH_LOCAL, _FLUSH_REMOTE = (1.0, 30.0), (10.0, 60.0)
-# The age of a run over this is how long its steps may wait, up to the most: until then every
-# doubling of a run's age adds the same number of segments.
-_AGE_SHARE = 500
 _LOOK_UP_SECONDS = 1.0
+# Waking a thread costs the one that wakes it some 20 microseconds: what is small waits until the
+# writer looks by itself, which it does this often while there is something to do.
+_NAP_SECONDS = 0.05
+_WAKING_BYTES = 1 << 20
 _THREAD_DIED = WriteFailed("the writer's thread is gone; what waited for it was not written")
 
 
@@ -49,19 +49,6 @@ class WriterStats:
     segments: int = 0
     bytes: int = 0
     seconds_waited: float = 0.0
-
-
-def flush_interval(age: float, remote: bool, flush_seconds: float | None = None) -> float:
-    """How long a finished step may wait to be published, in a run of this age.
-
-    Example:
-        >>> flush_interval(0, remote=False), flush_interval(5000, remote=False)
-        (1.0, 10.0)
-    """
-    if flush_seconds is not None:
-        return flush_seconds
-    first, most = _FLUSH_REMOTE if remote else _FLUSH_LOCAL
-    return max(first, min(age / _AGE_SHARE, most))
 
 
 def _check_number(name: str, value: float | None, minimum: float) -> None:
@@ -129,6 +116,9 @@ class RunWriter:
         # which nothing but its end sets free; and how many threads wait for room.
         self._queued = self._open_bytes = self._waiting = 0
         self._open_step: int | None = None
+        # Bytes in the queue, and whether the thread sleeps until it is woken.
+        self._untaken = 0
+        self._asleep = False
         self._failure: WriteFailed | None = None
         self._unpublished: set[int] = set()
         self._closed = False
@@ -232,7 +222,10 @@ class RunWriter:
             self._thread = threading.Thread(target=self._run, name="smdebug-writer", daemon=True)
             self._thread.start()
         self._queue.append(item)
-        self._changed.notify_all()
+        if not isinstance(item, Order):
+            self._untaken += item.nbytes
+        if self._asleep or self._untaken >= _WAKING_BYTES or self._waiting:
+            self._changed.notify_all()
 
     def _no_room(self, size: int) -> bool:
         return self._queued > self._open_bytes and self._queued + size > self._queue_bytes
@@ -255,6 +248,7 @@ class RunWriter:
     def _obey(self, order: Order) -> None:
         """Has the thread do something and waits for it."""
         self._put(order)
+        self._changed.notify_all()
         while not order.done and self._failure is not _THREAD_DIED:
             self._wait()
 
@@ -303,17 +297,25 @@ class RunWriter:
     def _next(self, work: Work) -> StepBatch | PendingBatch | Order | None:
         """The next item, or None when something has waited long enough to be published."""
         with self._changed:
+            patience: float | None = _NAP_SECONDS
             while not self._queue:
                 if self._waiting and work.finished and self._failure is None:
                     return None
-                timeout = None
+                timeout = patience
                 if work.finished_at is not None and self._failure is None:
-                    timeout = work.finished_at + self._interval() - time.monotonic()
-                    if timeout <= 0:
+                    due = work.finished_at + self._interval() - time.monotonic()
+                    if due <= 0:
                         return None
-                    timeout = min(timeout, threading.TIMEOUT_MAX)
+                    timeout = min(due, patience or threading.TIMEOUT_MAX)
+                self._asleep = patience is None
                 self._changed.wait(timeout)
-            return self._queue.popleft()
+                self._asleep = False
+                # Nothing came during a nap: sleep until there is something.
+                patience = None
+            item = self._queue.popleft()
+            if not isinstance(item, Order):
+                self._untaken -= item.nbytes
+            return item
 
     def _handle(self, item: StepBatch | PendingBatch | Order | None, work: Work) -> None:
         if isinstance(item, PendingBatch):
@@ -384,7 +386,7 @@ class RunWriter:
             self._failure = failure
             dropped = list(self._queue)
             self._queue = deque(item for item in self._queue if isinstance(item, Order))
-            self._queued = self._open_bytes = 0
+            self._queued = self._open_bytes = self._untaken = 0
             self._changed.notify_all()
         for batch in dropped:
             if isinstance(batch, PendingBatch):
