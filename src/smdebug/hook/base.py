@@ -326,6 +326,7 @@ class BaseHook(HookCollections):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._closed = self._forked = True
+        self._guard = Guard("warn")
 
     def __deepcopy__(self: _Hook, memo: dict[int, Any]) -> _Hook:
         return self
@@ -393,9 +394,8 @@ class BaseHook(HookCollections):
         """Whether there is anything to save to; makes it ready on first use."""
         if self._closed or self._forked or self._guard.failed is not None:
             return False
-        if not self._ready:
-            self._make_ready()
-        return self._writes
+        self._make_ready()
+        return self._writes and self._guard.failed is None
 
     @contextlib.contextmanager
     def _entered(self) -> Iterator[None]:
@@ -481,22 +481,36 @@ class BaseHook(HookCollections):
         return capture.take_all()
 
     def _make_ready(self) -> None:
+        """Opens what the hook writes to, once.
+
+        Raises:
+            SMDebugRuntimeError: another live process writes to it as this worker.
+        """
         if self._ready or self._closed or self._forked:
             return
         worker = self._worker()
         self._writes = self._is_writer(worker)
         self.collection_manager.set_num_workers(worker.workers if self.save_all_workers else 1)
-        if self.dry_run:
-            self._output = DryOutput()
-        elif self._writes:
-            self._output = RunOutput(
-                self._store,
-                worker.name,
-                self._options.format or environment.storage_format(),
-                self._options.flush_seconds,
-                self._options.queue_bytes,
-            )
+        try:
+            self._output = self._open_output(worker.name)
+        except SMDebugRuntimeError:
+            raise
+        except Exception as error:
+            self._guard.caught(error)
         self._ready = True
+
+    def _open_output(self, worker: str) -> Output | None:
+        if self.dry_run:
+            return DryOutput()
+        if not self._writes:
+            return None
+        return RunOutput(
+            self._store,
+            worker,
+            self._options.format or environment.storage_format(),
+            self._options.flush_seconds,
+            self._options.queue_bytes,
+        )
 
     def _is_writer(self, worker: Worker) -> bool:
         return worker.chief or self.save_all_workers

@@ -11,7 +11,7 @@ from torch.nn.modules.loss import _Loss
 from smdebug.config import checks, environment
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
-from smdebug.exceptions import SMDebugError, SMDebugTypeError
+from smdebug.exceptions import SMDebugError, SMDebugRuntimeError, SMDebugTypeError
 from smdebug.hook.base import CHIEF_WORKER, BaseHook, Worker
 from smdebug.pytorch.activations import Activations, in_backward
 from smdebug.pytorch.collection import Collection
@@ -237,6 +237,11 @@ class Hook(BaseHook):
                 f"tensor_value must be a torch.Tensor, got {checks.shown(tensor_value)}"
             )
         checks.text("tensor_name", tensor_name)
+        if self._steps.step < 0 and not self._closed:
+            raise SMDebugRuntimeError(
+                f"record_tensor_value({tensor_name!r}) must come after the first forward of a "
+                "registered module, got it before any step"
+            )
         with self._entered():
             self._activations.offer(tensor_name, "output", tensor_value)
         self._guard.raise_if_asked()

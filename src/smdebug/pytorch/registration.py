@@ -100,7 +100,8 @@ class Registration:
                 if parameter is not None:
                     marks += (id(parameter), parameter.dtype, parameter.device)
                     # A lazy one has no shape until its class changes.
-                    lazy = torch.nn.parameter.is_lazy(parameter)
+                    kind: type = type(parameter)
+                    lazy = kind is torch.nn.UninitializedParameter
                     marks.append(None if lazy else parameter.shape)
         return marks
 
