@@ -113,7 +113,8 @@ class HookCollections:
         self._resolve_collections()
         collections = self.collection_manager.get_collections()
         for name, collection in collections.items():
-            if name not in self.default_collections and collection.is_empty():
+            known = name in self.default_collections or name in self._plan.seen
+            if not known and collection.is_empty():
                 raise InvalidCollectionConfiguration(name)
         included = set(self._included)
         if CollectionKeys.ALL in included:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from smdebug.pytorch.context import in_backward
 from smdebug.pytorch.naming import StepNames, tensors_in
 from smdebug.pytorch.registration import Callback, HookSet
 
@@ -154,8 +155,3 @@ class Activations:
 
     def _wants(self, name: str) -> bool:
         return self._plan is not None and self._plan.interesting(name)
-
-
-def in_backward() -> bool:
-    """Whether autograd is at work in this thread: then a forward is a recomputed one."""
-    return bool(torch._C._current_graph_task_id() != -1)

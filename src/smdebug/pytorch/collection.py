@@ -43,10 +43,11 @@ class Collection(BaseCollection):
             self.add_module_tensors(tensor_names)
         elif isinstance(tensor_names, torch.nn.Parameter):
             self._parameters += (tensor_names,)
-        elif isinstance(tensor_names, torch.Tensor):
+        elif isinstance(tensor_names, torch.Tensor) or tensor_names is None:
             raise SMDebugTypeError(
-                f"collection {self.name!r}: expected names, parameters or modules, got a tensor, "
-                "which has no name; use hook.save_tensor to save it"
+                f"collection {self.name!r}: expected names, parameters or modules, got "
+                f"{type(tensor_names).__name__}, which has no name; use hook.save_tensor to save "
+                "a tensor of your own"
             )
         elif isinstance(tensor_names, list | tuple | set | frozenset):
             for each in tensor_names:

@@ -13,8 +13,9 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.exceptions import SMDebugError, SMDebugRuntimeError, SMDebugTypeError
 from smdebug.hook.base import CHIEF_WORKER, BaseHook, Worker
-from smdebug.pytorch.activations import Activations, in_backward
+from smdebug.pytorch.activations import Activations
 from smdebug.pytorch.collection import Collection
+from smdebug.pytorch.context import in_backward
 from smdebug.pytorch.parameters import Gradients, Weights
 from smdebug.pytorch.registration import (
     Callback,

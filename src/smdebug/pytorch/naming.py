@@ -100,12 +100,18 @@ class StepNames:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
+        self._given: set[str] = set()
 
     def next(self, module: str, kind: str, path: tuple[str, ...]) -> str:
         """Returns the name of the next tensor of a module."""
         keys = _without_place(path)
         name = "_".join((module, kind, *keys))
         counted = not keys or path[-1] == ""
-        number = self._counts.get(name, 0)
-        self._counts[name] = number + 1
-        return f"{name}_{number}" if counted or number else name
+        while True:
+            number = self._counts.get(name, 0)
+            self._counts[name] = number + 1
+            full = f"{name}_{number}" if counted or number else name
+            # A key may be a number too.
+            if full not in self._given:
+                self._given.add(full)
+                return full

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from smdebug.pytorch.context import is_traced
 from smdebug.pytorch.naming import GRADIENT_PREFIX
 from smdebug.pytorch.registration import HookSet
 from smdebug.pytorch.rows import Row, RowBuffer, RowLayout, fits_in_rows
@@ -122,7 +123,7 @@ class Gradients:
 
     def _hook_of(self, key: int) -> Callable[[torch.Tensor], None]:
         def fired(gradient: torch.Tensor) -> None:
-            if self._capture is not None and not torch.compiler.is_compiling():
+            if self._capture is not None and not is_traced():
                 self.take(key, gradient)
 
         return fired

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from smdebug.pytorch.context import is_traced
 from smdebug.pytorch.naming import original_module, plain_path, root_name
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ _NOTHING = contextlib.nullcontext().__exit__
 class Callback:
     """A function of the hook among the hooks of a module.
 
-    Copies of the module, and pickles of it, do not take it along: they are other models. In a graph
-    that torch.compile traces it is nothing, so that it breaks none.
+    Copies of the module, and pickles of it, do not take it along: they are other models. Where the
+    module is traced or compiled it is nothing, so that it breaks no graph.
 
     Args:
         function: called with what torch gives to the hook.
@@ -33,9 +34,8 @@ class Callback:
         self._function = function
 
     def __call__(self, *arguments: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
-        self._function(*arguments)
+        if not is_traced():
+            self._function(*arguments)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return _NOTHING

@@ -86,10 +86,11 @@ def to_numpy(tensor: torch.Tensor) -> Array:
     """A view of a host tensor as an array."""
     if tensor.dtype in _EXTENDED:
         bits, dtype = _EXTENDED[tensor.dtype]
-        return tensor.contiguous().view(bits).numpy().view(dtype)
+        extended: Array = tensor.contiguous().view(bits).numpy().view(dtype)
+        return extended
     # Conjugate and negative views are not memory of their own.
-    found: Array = tensor.resolve_conj().resolve_neg().numpy()
-    return found
+    plain: Array = tensor.resolve_conj().resolve_neg().numpy()
+    return plain
 
 
 class TakenTensor:
@@ -192,7 +193,7 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _can_pin() -> bool:
-    return torch.accelerator.is_available()
+    return bool(torch.accelerator.is_available())
 
 
 def record_event(device: torch.device) -> Any:
