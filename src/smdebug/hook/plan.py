@@ -8,6 +8,7 @@ and those that would save if a watched tensor turned out not to be finite.
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -165,6 +166,7 @@ class StepPlan:
         self._wants: dict[str, Want | None] = {}
         self._watchers: dict[str, SaveConfigMode | None] = {}
         self._held: dict[str, bool] = {}
+        self._words: set[str] | None = None
 
     def want(self, name: str) -> Want | None:
         """What to save of a tensor; None when it is of no interest."""
@@ -183,6 +185,28 @@ class StepPlan:
         if any(collection.matches(name) for collection in self.saving):
             return True
         return bool(self.armed) and (self.may_want(name) or self.watcher(name) is not None)
+
+    def words(self, known: Sized[str] = ()) -> set[str]:
+        """The words in everything that was asked for, and their last parts.
+
+        Args:
+            known: regexes to leave out.
+
+        Example:
+            A regex `output_logits$` has the words `output_logits` and `logits`.
+        """
+        if self._words is None:
+            groups = [self._plan.group_of(self.mode, config) for config in self.armed]
+            collections = [*self.saving, *(each for group in groups for each in group)]
+            texts = [text for each in collections
+                     for text in (*each.include_regex, *each.tensor_names)]  # fmt: skip
+            texts += [text for config in self.armed for text in config.when_nan]
+            asked = [text for text in texts if text not in known]
+            found = {word for text in asked for word in re.findall(r"\w+", text)}
+            parts = {word[place + 1 :] for word in found
+                     for place, letter in enumerate(word) if letter == "_"}  # fmt: skip
+            self._words = (found | parts) - {""}
+        return self._words
 
     def may_want(self, name: str) -> bool:
         """Whether the tensor would be saved if something turned out not to be finite."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from smdebug.hook.plan import StepPlan
     from smdebug.pytorch.registration import Registration
 
+_KINDS = ("input", "output")
 # How many numbered tensors of a module are thought of before they are seen.
 _PROBED = 10
 
@@ -31,11 +32,17 @@ class Activations:
     Args:
         offer: takes one tensor.
         entered: a context for everything done in a callback.
+        known_regexes: those of the collections that are there from the start, which are about
+            parameters and losses.
     """
 
     def __init__(
-        self, offer: Callable[[str, torch.Tensor], None], entered: Callable[[], Any]
+        self,
+        offer: Callable[[str, torch.Tensor], None],
+        entered: Callable[[], Any],
+        known_regexes: frozenset[str],
     ) -> None:
+        self._known_regexes = known_regexes
         self._offer_tensor = offer
         self._entered = entered
         self._hooks = HookSet()
@@ -46,9 +53,9 @@ class Activations:
         self._registration: Registration | None = None
 
     @property
-    def watching(self) -> bool:
-        """Whether modules carry hooks now."""
-        return self._registration is not None
+    def runs_eagerly(self) -> bool:
+        """Whether the forward that is watched does not run as a compiled graph."""
+        return self._stance is not None
 
     def begin_step(self) -> None:
         """Starts counting names anew."""
@@ -57,20 +64,17 @@ class Activations:
     def watch(self, registration: Registration, plan: StepPlan, args: Any, kwargs: Any) -> None:
         """Attaches to the modules that matter; the forward of the registration is about to run."""
         self.stop()
-        key = (registration, registration.version)
-        wanted = plan.memory.get(key)
-        if wanted is None:
-            self._learning = {}
-            wanted = [(path, True, True) for path in registration.modules]
-        assert isinstance(wanted, list)
-        if not wanted:
-            return
         self._registration, self._plan = registration, plan
-        self._hooks.add(
-            registration.module.register_forward_hook(
-                Callback(self._root_ended), with_kwargs=True, always_call=True
+        wanted = self._wanted(registration, plan)
+        if not wanted:
+            self._registration = self._plan = None
+            return
+        if not registration.in_place:
+            callback = Callback(self.root_ended)
+            handle = registration.module.register_forward_hook(
+                callback, with_kwargs=True, always_call=True
             )
-        )
+            self._hooks.add(handle)
         for path, inputs, outputs in wanted:
             if path == registration.name:
                 if inputs:
@@ -83,9 +87,26 @@ class Activations:
             if outputs:
                 callback = Callback(self._output_callback(path))
                 self._hooks.add(module.register_forward_hook(callback, with_kwargs=True))
-        if registration.compiled:
+        inner = any(path != registration.name for path, _, _ in wanted)
+        if inner and registration.compiled:
             # Hooks are invisible to a compiled graph. Nothing is compiled again for this.
             self._stance = torch.compiler.set_stance("force_eager")
+
+    def _wanted(self, registration: Registration, plan: StepPlan) -> list[tuple[str, bool, bool]]:
+        """The modules to watch, and whether for their inputs and for their outputs."""
+        key = (registration, registration.version)
+        known = plan.memory.get(key)
+        if isinstance(known, list):
+            return known
+        if not registration.compiled:
+            self._learning = {}
+            return [(path, True, True) for path in registration.modules]
+        # Learning would run the step eagerly, which rounds differently: think of names instead.
+        everything = {f"{path}|{kind}": False for path in registration.modules for kind in _KINDS}
+        wanted = self._learned(registration, everything)
+        rest = [each for each in wanted if each[0] != registration.name]
+        plan.memory[key] = [(registration.name, True, True), *rest]
+        return self._wanted(registration, plan)
 
     def offer(self, path: str, kind: str, value: Any, keywords: Any = None) -> None:
         """Names and offers the tensors of a value that a module takes or returns."""
@@ -122,11 +143,12 @@ class Activations:
 
         return after
 
-    def _root_ended(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def root_ended(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        """Takes what the registered module returned; its forward is over."""
+        registration, plan = self._registration, self._plan
+        if registration is None or plan is None:
+            return
         with self._entered():
-            registration, plan = self._registration, self._plan
-            if registration is None or plan is None:
-                return
             # After an exception there is no output, and nothing to learn from half a forward.
             if output is not None:
                 self.offer(registration.name, "output", output)
@@ -143,7 +165,7 @@ class Activations:
             inputs, outputs = (
                 # A module that was not called may be called the next time.
                 seen.get(f"{path}|{kind}", True) or self._probes(path, kind)
-                for kind in ("input", "output")
+                for kind in _KINDS
             )
             if inputs or outputs:
                 found.append((path, inputs, outputs))
@@ -151,7 +173,12 @@ class Activations:
 
     def _probes(self, path: str, kind: str) -> bool:
         """Whether a tensor that was not seen yet would be wanted."""
-        return any(self._wants(f"{path}_{kind}_{number}") for number in range(_PROBED))
+        stem = f"{path}_{kind}_"
+        if any(self._wants(f"{stem}{number}") for number in range(_PROBED)):
+            return True
+        # Keys are anybody's words; those that matter stand in what was asked for.
+        words = set() if self._plan is None else self._plan.words(self._known_regexes)
+        return any(self._wants(f"{stem}{word}") for word in words)
 
     def _wants(self, name: str) -> bool:
         return self._plan is not None and self._plan.interesting(name)

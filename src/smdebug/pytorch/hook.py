@@ -22,7 +22,7 @@ from smdebug.pytorch.registration import (
     Handle,
     HookSet,
     Registration,
-    before_forward,
+    around_forward,
 )
 from smdebug.pytorch.shards import ShardGradients
 from smdebug.pytorch.tensors import (
@@ -125,7 +125,8 @@ class Hook(BaseHook):
         self._registrations: dict[Registration, Handle] = {}
         self._losses: dict[torch.nn.Module, Handle] = {}
         self._gradients = Gradients(self._offer, self._guard.caught)
-        self._activations = Activations(self._offer, self._entered)
+        known = frozenset(each for group in self.default_collections.values() for each in group)
+        self._activations = Activations(self._offer, self._entered, known)
         self._shard_gradients = ShardGradients(self._gradients)
         self._warned = False
 
@@ -166,7 +167,8 @@ class Hook(BaseHook):
         def begin(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
             self._on_forward(registration, args, kwargs)
 
-        detach = before_forward(module, begin, lambda: self._activations.watching)
+        watched = self._activations
+        detach = around_forward(module, begin, watched.root_ended, lambda: watched.runs_eagerly)
 
         def remove() -> None:
             detach()

@@ -56,6 +56,7 @@ class Registration:
         modules: its parts by path, the module itself under its name.
         version: changes whenever a part or a parameter was added, removed or replaced.
         calls: how often its forward was seen.
+        in_place: whether it was compiled in place (`module.compile()`).
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -63,6 +64,7 @@ class Registration:
         self.name = root_name(module)
         self.version = 0
         self.calls = 0
+        self.in_place = module._compiled_call_impl is not None
         self._shards: dict[str, torch.Tensor] = {}
         self._fingerprint: list[object] | None = None
         self.modules: dict[str, torch.nn.Module] = {}
@@ -121,14 +123,19 @@ class Registration:
         return found
 
 
-def before_forward(
-    module: torch.nn.Module, begin: Callable[..., None], eagerly: Callable[[], bool]
+def around_forward(
+    module: torch.nn.Module,
+    begin: Callable[..., None],
+    end: Callable[..., None],
+    eagerly: Callable[[], bool],
 ) -> Callable[[], None]:
     """Has a function called before every forward of a module; returns what undoes it.
 
     Args:
         module: the module.
         begin: called with the module and the arguments of its forward.
+        end: called with the module, the arguments and the output, where the module's own forward
+            hooks cannot be: they would be inside of the graph of a module compiled in place.
         eagerly: whether the forward that begins must not run as a compiled graph.
     """
     compiled: Any = module._compiled_call_impl
@@ -139,11 +146,15 @@ def before_forward(
         hooks.add(module.register_forward_pre_hook(callback, prepend=True, with_kwargs=True))
         return hooks.remove
 
-    # Compiled in place (`module.compile()`): its hooks would run inside of the graph.
     def call(*args: Any, **kwargs: Any) -> Any:
+        output = None
         begin(module, args, kwargs)
         run = module._call_impl if eagerly() else compiled
-        return run(*args, **kwargs)
+        try:
+            output = run(*args, **kwargs)
+        finally:
+            end(module, args, kwargs, output)
+        return output
 
     def restore() -> None:
         if module._compiled_call_impl is call:

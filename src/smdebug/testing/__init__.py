@@ -1,7 +1,7 @@
 """What tests of our own and of other people's stores and scripts can use.
 
-`AdapterContract` and `StoreContract` are classes of tests to subclass (they need pytest); `make_run`
-writes a small run.
+`StoreContract` and `AdapterContract` are classes of tests to subclass (they need pytest);
+`make_run` writes a small run.
 """
 
 from __future__ import annotations
