@@ -154,7 +154,7 @@ class Hook(BaseHook):
                 f"module must be a torch.nn.Module, got {checks.shown(module)} of type "
                 f"{type(module).__name__}"
             )
-        registration = Registration(module)
+        registration = Registration(module, list(self._registrations))
         for known in self._registrations:
             shared = {*known.modules.values()} & {*registration.modules.values()}
             if shared:

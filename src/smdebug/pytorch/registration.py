@@ -11,7 +11,7 @@ from smdebug.pytorch.context import is_traced
 from smdebug.pytorch.naming import original_module, plain_path, root_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from torch.utils.hooks import RemovableHandle
@@ -49,6 +49,7 @@ class Registration:
 
     Args:
         module: the module, compiled or not.
+        others: what was registered before: no two registrations share a name.
 
     Attributes:
         module: as it was given; its forward begins a step.
@@ -59,9 +60,13 @@ class Registration:
         in_place: whether it was compiled in place (`module.compile()`).
     """
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, others: Iterable[Registration] = ()) -> None:
         self.module = module
-        self.name = root_name(module)
+        self.name: str = _free_name(root_name(module), {other.name for other in others})
+        # Only where the paths alone would say two things.
+        paths = {plain_path(path) for path, _ in original_module(module).named_modules()} - {""}
+        known = {path for other in others for path in other.modules}
+        self._prefix = f"{self.name}_" if paths & known else ""
         self.version = 0
         self.calls = 0
         self.in_place = module._compiled_call_impl is not None
@@ -86,7 +91,8 @@ class Registration:
         self.modules = {}
         for path, module in root.named_modules():
             if "_orig_mod" not in module._modules:
-                self.modules[plain_path(path) or self.name] = module
+                inner = plain_path(path)
+                self.modules[self._prefix + inner if inner else self.name] = module
         self._parameters = [
             (f"{self.name}_{plain_path(path)}", parameter)
             for path, parameter in root.named_parameters(remove_duplicate=False)
@@ -162,6 +168,15 @@ def around_forward(
 
     module._compiled_call_impl = call
     return restore
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    """The name, with a number behind it when it is taken."""
+    number, free = 0, name
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free
 
 
 class Handle:

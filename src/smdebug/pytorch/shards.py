@@ -2,12 +2,13 @@
 
 Autograd delivers gradients of the gathered parameters; what this process keeps is the shard that is
 left after they were reduced. So the end of the backward is waited for, on the autograd engine's own
-list of things to do then. Nothing here communicates with other processes.
+list of things to do then. What an earlier backward had left there is taken off again: gradients are
+those of one backward, as elsewhere. Nothing here communicates with other processes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -30,6 +31,7 @@ class ShardGradients:
         self._gradients = gradients
         self._hooks = HookSet()
         self._backward = -1
+        self._before: dict[int, _Mark | None] = {}
 
     def watch(self, registration: Registration) -> None:
         """Waits for the backward of the forward that is about to run."""
@@ -49,10 +51,35 @@ class ShardGradients:
         backward = torch._C._current_graph_task_id()
         if backward != self._backward:
             self._backward = backward
+            self._before = {key: _mark(each.grad) for key, each in self._gradients.shards()}
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(self._backward_ended)
 
     def _backward_ended(self) -> None:
+        before, self._before = self._before, {}
         for key, parameter in self._gradients.shards():
-            if parameter.grad is not None:
-                self._gradients.take(key, parameter.grad)
+            gradient, mark = parameter.grad, before.get(key)
+            if gradient is None or (mark is not None and mark.same_as(gradient)):
+                continue
+            if mark is not None:
+                with torch.no_grad():
+                    gradient = gradient - mark.copy
+            self._gradients.take(key, gradient)
+
+
+class _Mark(NamedTuple):
+    """A gradient as an earlier backward left it."""
+
+    gradient: torch.Tensor
+    version: int
+    copy: torch.Tensor
+
+    def same_as(self, gradient: torch.Tensor) -> bool:
+        """Whether nothing was added since: gradients are kept back until a later backward."""
+        return gradient is self.gradient and gradient._version == self.version
+
+
+def _mark(gradient: torch.Tensor | None) -> _Mark | None:
+    if gradient is None:
+        return None
+    return _Mark(gradient, gradient._version, gradient.detach().clone())
