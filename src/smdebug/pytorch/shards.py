@@ -14,6 +14,7 @@ import torch
 
 from smdebug.pytorch.naming import is_fsdp, tensors_in
 from smdebug.pytorch.registration import Callback, HookSet
+from smdebug.pytorch.tensors import local_tensor
 
 if TYPE_CHECKING:
     from smdebug.pytorch.parameters import Gradients
@@ -58,28 +59,24 @@ class ShardGradients:
     def _backward_ended(self) -> None:
         before, self._before = self._before, {}
         for key, parameter in self._gradients.shards():
-            gradient, mark = parameter.grad, before.get(key)
-            if gradient is None or (mark is not None and mark.same_as(gradient)):
+            shard, mark = _shard_of(parameter.grad), before.get(key)
+            # Unchanged: gradients are kept back until a later backward.
+            if shard is None or (mark is not None and shard._version == mark.version):
                 continue
-            if mark is not None:
-                with torch.no_grad():
-                    gradient = gradient - mark.copy
-            self._gradients.take(key, gradient)
+            self._gradients.take(key, shard if mark is None else shard - mark.copy)
 
 
 class _Mark(NamedTuple):
-    """A gradient as an earlier backward left it."""
+    """The gradient of a shard as an earlier backward left it."""
 
-    gradient: torch.Tensor
     version: int
     copy: torch.Tensor
 
-    def same_as(self, gradient: torch.Tensor) -> bool:
-        """Whether nothing was added since: gradients are kept back until a later backward."""
-        return gradient is self.gradient and gradient._version == self.version
-
 
 def _mark(gradient: torch.Tensor | None) -> _Mark | None:
-    if gradient is None:
-        return None
-    return _Mark(gradient, gradient._version, gradient.detach().clone())
+    shard = _shard_of(gradient)
+    return None if shard is None else _Mark(shard._version, shard.clone())
+
+
+def _shard_of(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    return None if gradient is None else local_tensor(gradient, "gradient of a shard")
