@@ -196,7 +196,10 @@ class _ShortRows:
             return
         wide = chunk.astype(np.float64)
         for name, prod in self._prods.items():
-            prod[place] *= (np.abs(wide) if name == "abs_prod" else wide).prod(axis=1)
+            factors = np.abs(wide) if name == "abs_prod" else wide.copy()
+            # In the order of the elements: a zero before an overflow is a zero.
+            factors[:, 0] *= prod[place]
+            prod[place] = factors.prod(axis=1)
         if self._wants_l1:
             self._l1[place] += np.abs(wide).sum(axis=1)
         if self._wants_sums:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from smdebug.config.options import HookOptions
     from smdebug.hook.capture import Taken
+    from smdebug.hook.steps import Step
     from smdebug.mode_keys import ModeKeys
     from smdebug.reductions import Array
 
@@ -91,6 +92,9 @@ class BaseHook(HookCollections):
         self._lock = threading.RLock()
         self._output: Output | None = None
         self._capture: StepCapture | None = None
+        # What a user saved before the step it is for began.
+        self._early: StepCapture | None = None
+        self._saved: dict[ModeKeys, int] = {}
         self._writes = True
         self._closed = self._ready = False
         self.last_saved_step: int | None = None
@@ -266,6 +270,7 @@ class BaseHook(HookCollections):
         if self._saves():
             with self._entered():
                 self._hand_over()
+                self._hand_over_early()
                 assert self._output is not None
                 self._write_changed_collections()
                 self._output.finish_step()
@@ -290,6 +295,7 @@ class BaseHook(HookCollections):
         if self._ready and self._saves():
             with self._entered():
                 self._hand_over()
+                self._hand_over_early()
                 self._write_collections()
         self._closed = True
         self._detach()
@@ -348,9 +354,13 @@ class BaseHook(HookCollections):
             step = self._steps.advance()
             if self._saves():
                 plan = self._plan.at(step.mode, step.mode_step)
-                if plan is not None:
+                if plan is not None or self._early is not None:
                     self._capture = StepCapture(step, plan)
-            return self._capture
+                if self._early is not None and self._capture is not None:
+                    for taken in self._early.take_all():
+                        self._capture.add(taken)
+                    self._early = None
+                return self._capture if plan is not None else None
         return None
 
     def _offer(self, name: str, tensor: Any) -> None:
@@ -455,14 +465,19 @@ class BaseHook(HookCollections):
     def _put(self, taken: Taken) -> None:
         """Puts something that a user saved to the step it belongs to."""
         step = self._steps.current()
-        if self._capture is None and step.number >= self._steps.step:
+        if step.number > self._steps.step:
+            # The mode of a step that has not begun is not known for sure.
+            self._early = self._early or StepCapture(step, None)
+            self._early.add(taken)
+            return
+        if self._capture is None and step.number == self._steps.step:
             self._capture = StepCapture(step, None)
         if self._capture is not None and self._capture.step == step:
             self._capture.add(taken)
             return
-        # An older step: that of the mode that was current before this one.
+        # An older step: the last one of a mode that is current again.
+        self._submit(step, time.time(), [taken])
         assert self._output is not None
-        self._output.submit(step, time.time(), [taken])
         self._output.finish_step()
 
     def _hand_over(self) -> None:
@@ -470,12 +485,22 @@ class BaseHook(HookCollections):
         if self._capture is None or self._output is None or self._guard.failed is not None:
             return
         taken = self._finish_taking(self._capture)
-        if not taken:
-            return
-        if self.last_saved_step != self._capture.step.number:
+        if taken:
+            self._submit(self._capture.step, self._capture.time, taken)
+
+    def _hand_over_early(self) -> None:
+        """Gives what was put before a step began to the writer, if that step did not come."""
+        early, self._early = self._early, None
+        if early is not None and self._output is not None:
+            self._submit(early.step, early.time, early.take_all())
+
+    def _submit(self, step: Step, moment: float, taken: list[Taken]) -> None:
+        if self._saved.get(step.mode) != step.number:
+            self._saved[step.mode] = step.number
             self._stats.saved_steps += 1
-        self.last_saved_step = self._capture.step.number
-        self._output.submit(self._capture.step, self._capture.time, taken)
+        self.last_saved_step = max(step.number, self.last_saved_step or 0)
+        assert self._output is not None
+        self._output.submit(step, moment, taken)
 
     def _finish_taking(self, capture: StepCapture) -> list[Taken]:
         return capture.take_all()

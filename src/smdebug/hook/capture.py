@@ -17,6 +17,8 @@ from smdebug.storage.dtypes import dtype_name, is_string
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import numpy as np
+
     from smdebug.hook.plan import StepPlan, Want
     from smdebug.hook.steps import Step
     from smdebug.reductions import Array
@@ -74,25 +76,30 @@ class TakenArray:
 def entry_of(name: str, array: Array, want: Want, time: float | None = None) -> Entry:
     """Makes the entry of a tensor: its reductions, and itself when it is to be saved."""
     # Text has no reductions: asked for them, the text itself says more than nothing.
-    text = is_string(array.dtype)
-    names = () if text else want.reductions
-    if array.dtype.kind == "c":
-        names = tuple(name for name in names if name.startswith("abs_") or name in _COMPLEX)
+    raw = want.raw or is_string(array.dtype)
+    names = reductions_of(array.dtype, want)
+    numbers = compute_reductions(array, names) if names else {}
     return Entry(
         name,
-        array if want.raw or text else None,
-        {} if not names else {key: float(x) for key, x in _reduced(array, names).items()},
+        array if raw else None,
+        {key: float(number) for key, number in numbers.items()},
         array.shape,
         dtype_name(array.dtype),
         time,
     )
 
 
+def reductions_of(dtype: np.dtype[Any], want: Want) -> tuple[str, ...]:
+    """Those of the wanted reductions that a tensor of this type has."""
+    if is_string(dtype):
+        return ()
+    if dtype.kind == "c":
+        # The others are not real numbers.
+        return tuple(n for n in want.reductions if n.startswith("abs_") or n in _COMPLEX)
+    return want.reductions
+
+
 _COMPLEX = ("l1", "l2", "nans", "infs", "zeros")
-
-
-def _reduced(array: Array, names: tuple[str, ...]) -> dict[str, Any]:
-    return dict(compute_reductions(array, names))
 
 
 def saved_bytes(nbytes: int, want: Want) -> int:

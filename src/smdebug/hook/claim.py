@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from smdebug.exceptions import SMDebugRuntimeError
 
@@ -32,7 +33,7 @@ class Claim:
     """
 
     def __init__(self, store: Store, worker: str) -> None:
-        path = store.path(f"{_FOLDER}/{worker.replace('/', '_')}.lock")
+        path = store.path(f"{_FOLDER}/{quote(worker, safe='')}.lock")
         self._path = None if path is None or fcntl is None else Path(path)
         self._worker = worker
         self._file: int | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from torch.nn.modules.loss import _Loss
@@ -226,6 +226,10 @@ class Hook(BaseHook):
 
         self._losses[loss_module] = Handle(remove)
         return self._losses[loss_module]
+
+    def get_collection(self, name: str, create: bool = True) -> Collection:
+        """Returns a collection of this hook, made when there is none; see `BaseHook`."""
+        return cast("Collection", super().get_collection(name, create))
 
     def record_tensor_value(self, tensor_name: str, tensor_value: torch.Tensor) -> None:
         """Saves a tensor as `<tensor_name>_output_<i>`, if a collection matches. Deprecated.

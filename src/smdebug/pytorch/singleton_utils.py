@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from smdebug.hook.current import del_hook, set_hook
 from smdebug.hook.process import ProcessHook
@@ -11,7 +11,8 @@ from smdebug.pytorch.hook import Hook
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from smdebug.config.collection import Collection
+    from smdebug.config.collection import Collection as BaseCollection
+    from smdebug.pytorch.collection import Collection
 
 __all__ = [
     "add_to_collection",
@@ -49,10 +50,10 @@ def get_hook(
 
 def get_collection(name: str) -> Collection:
     """Returns a collection of the hook of this process; before there is one, of those to come."""
-    return _process.manager().get(name)
+    return cast("Collection", _process.manager().get(name))
 
 
-def get_collections() -> dict[str, Collection]:
+def get_collections() -> dict[str, BaseCollection]:
     """Returns all collections that `get_collection` finds."""
     return _process.manager().get_collections()
 

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from smdebug.hook.capture import entry_of, saved_bytes
+from smdebug.hook.capture import entry_of, reductions_of, saved_bytes
 from smdebug.storage.batch import Entry
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ class TakenDeviceTensor:
         self._shape = tuple(tensor.shape)
         self._dtype = DTYPES[tensor.dtype]
         self._copy = to_host(tensor) if want.raw else None
-        self._numbers = device_reductions(tensor, want.reductions) if want.reductions else None
+        self._names = reductions_of(self._dtype, want)
+        self._numbers = device_reductions(tensor, self._names) if self._names else None
         self._ready: Any = None
         self._size = saved_bytes(tensor.nbytes, want)
         self.nbytes = (0 if self._copy is None else tensor.nbytes) + 200
@@ -159,7 +160,7 @@ class TakenDeviceTensor:
             host = to_host(torch.cat(numbers))
             start = 0
             for each in group:
-                end = start + len(each._want.reductions)
+                end = start + len(each._names)
                 each._numbers, start = host[start:end], end
         events = {device: record_event(device) for device in {each._device for each in taken}}
         for each in taken:
@@ -169,7 +170,7 @@ class TakenDeviceTensor:
         wait_for(self._ready)
         numbers = {}
         if self._numbers is not None:
-            numbers = dict(zip(self._want.reductions, self._numbers.tolist(), strict=True))
+            numbers = dict(zip(self._names, self._numbers.tolist(), strict=True))
         value = None if self._copy is None else to_numpy(self._copy)
         batch.entries.append(Entry(self._name, value, numbers, self._shape, self._dtype.name))
 
@@ -214,22 +215,22 @@ def wait_for(event: Any) -> None:
 def device_reductions(tensor: torch.Tensor, names: tuple[str, ...]) -> torch.Tensor:
     """Computes reductions where the tensor is: one small tensor, in the order of the names.
 
-    The same as `smdebug.reductions`, in float32 at least (float64 for 64-bit types, where the
-    device has it).
+    The same as `smdebug.reductions`, with the elements in float32 at least (float64 for 64-bit
+    types), and the results in float64, where the device has it.
     """
     if tensor.is_complex():
-        real = torch.view_as_real(tensor.resolve_conj())
-        magnitudes = tensor.abs()
-        return torch.stack([_complex_reduction(real, magnitudes, name) for name in names])
-    wide = tensor.reshape(-1).to(_wide_dtype(tensor))
-    absolute = None
+        wide, absolute = torch.view_as_real(tensor.resolve_conj()), tensor.reshape(-1).abs()
+    else:
+        wide, absolute = tensor.reshape(-1).to(_wide_dtype(tensor)), None
     results = []
     for name in names:
-        operand = wide
-        if name.startswith("abs_"):
+        plain = name.removeprefix("abs_")
+        if plain == name and not (tensor.is_complex() and plain in ("l1", "l2", "zeros")):
+            operand = wide
+        else:
             absolute = wide.abs() if absolute is None else absolute
             operand = absolute
-        results.append(_reduction(operand, name.removeprefix("abs_")).to(wide.dtype))
+        results.append(_reduction(operand, plain))
     return torch.stack(results)
 
 
@@ -240,47 +241,54 @@ def _wide_dtype(tensor: torch.Tensor) -> torch.dtype:
 
 def _reduction(x: torch.Tensor, name: str) -> torch.Tensor:
     if name in ("min", "max", "mean", "std", "variance", "median") and not x.numel():
-        return x.new_tensor(float("nan"))
-    if name == "median":
-        # torch's own takes the lower of the two in the middle.
-        return torch.quantile(x, 0.5) if x.numel() < 1 << 24 else _large_median(x)
-    found: torch.Tensor = _REDUCTIONS[name](x)
-    return found
+        result = x.new_tensor(float("nan"))
+    elif name in ("l2", "std", "variance"):
+        result = _scaled(x, name)
+    else:
+        result = _REDUCTIONS[name](x)
+    return result if result.device.type == "mps" else result.to(torch.float64)
 
 
-def _large_median(x: torch.Tensor) -> torch.Tensor:
-    # quantile refuses more than 2**24 elements.
+def _scaled(x: torch.Tensor, name: str) -> torch.Tensor:
+    """A reduction by squares, which must neither overflow nor vanish."""
+    if not x.numel():
+        return x.new_zeros(())
+    scale = x.abs().amax()
+    usable = torch.isfinite(scale) & (scale > 0)
+    divisor = torch.where(usable, scale, torch.ones_like(scale))
+    if name == "l2":
+        return torch.where(usable, divisor * torch.linalg.vector_norm(x / divisor), scale)
+    std = divisor * torch.std(x / divisor, correction=0)
+    if name == "std":
+        return std
+    return torch.square(std if std.device.type == "mps" else std.to(torch.float64))
+
+
+def _median(x: torch.Tensor) -> torch.Tensor:
+    # torch's own takes the lower of the two in the middle, and quantile knows no infinities.
     ordered = x.sort().values
-    middle = (ordered[(x.numel() - 1) // 2] + ordered[x.numel() // 2]) / 2
+    low, high = ordered[(x.numel() - 1) // 2], ordered[x.numel() // 2]
+    middle = torch.where(low == high, low, (low + high) / 2)
     return torch.where(ordered[-1].isnan(), ordered[-1], middle)
+
+
+def _any_part(marked: torch.Tensor) -> torch.Tensor:
+    # Of a complex number both parts are looked at.
+    return (marked.any(-1) if marked.dim() > 1 else marked).sum()
 
 
 _REDUCTIONS: dict[str, Any] = {
     "min": torch.amin,
     "max": torch.amax,
     "mean": torch.mean,
-    "std": lambda x: torch.std(x, correction=0),
-    "variance": lambda x: torch.var(x, correction=0),
     "sum": torch.sum,
     "prod": torch.prod,
+    "median": _median,
     "l1": lambda x: torch.linalg.vector_norm(x, 1),
-    "l2": lambda x: torch.linalg.vector_norm(x, 2),
-    "nans": lambda x: x.isnan().sum(),
-    "infs": lambda x: x.isinf().sum(),
+    "nans": lambda x: _any_part(x.isnan()),
+    "infs": lambda x: _any_part(x.isinf()),
     "zeros": lambda x: (x == 0).sum(),
 }
-
-
-def _complex_reduction(real: torch.Tensor, magnitudes: torch.Tensor, name: str) -> torch.Tensor:
-    plain = name.removeprefix("abs_")
-    if plain == "nans":
-        return real.isnan().any(-1).sum().to(magnitudes.dtype)
-    if plain == "infs":
-        return real.isinf().any(-1).sum().to(magnitudes.dtype)
-    if plain in ("l1", "l2", "zeros") or plain != name:
-        return _reduction(magnitudes.reshape(-1), plain).to(magnitudes.dtype)
-    # Not a real number: the index has no column for it.
-    return magnitudes.new_tensor(float("nan"))
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
