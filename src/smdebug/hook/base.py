@@ -571,6 +571,8 @@ class BaseHook(HookCollections):
     def _after_fork(self) -> None:
         # The writer's thread and the claim are the parent's.
         self._forked = True
+        if self._output is not None:
+            self._output.leave()
 
 
 def _checked_out_dir(options: HookOptions) -> str:

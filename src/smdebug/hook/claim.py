@@ -70,6 +70,13 @@ class Claim:
     def release(self) -> None:
         """Gives the claim up. The file stays: removing it could remove a successor's."""
         if self._file is not None:
+            # Said explicitly: a forked child that still lives has the file open too.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+            self.leave()
+
+    def leave(self) -> None:
+        """Lets go of the file in a forked child; the claim stays the parent's."""
+        if self._file is not None:
             os.close(self._file)
             self._file = None
 

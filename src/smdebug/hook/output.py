@@ -28,6 +28,7 @@ class Output(Protocol):
     def write_collections(self, text: str) -> None: ...
     def flush(self) -> None: ...
     def close(self, end: bool) -> None: ...
+    def leave(self) -> None: ...
     def update(self, stats: HookStats) -> None: ...
 
 
@@ -78,6 +79,10 @@ class RunOutput:
         finally:
             self._claim.release()
 
+    def leave(self) -> None:
+        """Leaves the run to the parent, in a forked child."""
+        self._claim.leave()
+
     def update(self, stats: HookStats) -> None:
         written = self._writer.stats
         stats.bytes, stats.segments = written.bytes, written.segments
@@ -122,6 +127,9 @@ class DryOutput:
 
     def close(self, end: bool) -> None:
         """Nothing is open."""
+
+    def leave(self) -> None:
+        """Nothing is shared."""
 
     def update(self, stats: HookStats) -> None:
         stats.collections = self._collections

@@ -174,7 +174,7 @@ class Hook(BaseHook):
             detach()
             self._registrations.pop(registration, None)
             self._activations.stop()
-            self._gradients.stop()
+            self._gradients.forget(registration)
 
         self._registrations[registration] = Handle(remove)
         return self._registrations[registration]

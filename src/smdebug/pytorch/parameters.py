@@ -12,7 +12,6 @@ import torch
 
 from smdebug.pytorch.context import is_traced
 from smdebug.pytorch.naming import GRADIENT_PREFIX
-from smdebug.pytorch.registration import HookSet
 from smdebug.pytorch.rows import Row, RowBuffer, RowLayout, fits_in_rows
 from smdebug.pytorch.tensors import local_tensor
 
@@ -90,8 +89,7 @@ class Gradients:
     ) -> None:
         self._offer = offer
         self._failed = failed
-        self._hooks = HookSet()
-        self._hooked: dict[int, torch.Tensor] = {}
+        self._hooked: dict[int, tuple[torch.Tensor, RemovableHandle]] = {}
         self._names: dict[int, list[str]] = {}
         self._capture: StepCapture | None = None
         self._places: dict[str, int] = {}
@@ -117,9 +115,9 @@ class Gradients:
         for parameter in found.parameters:
             # One that was frozen may train by now.
             if id(parameter) not in self._hooked and parameter.requires_grad:
-                self._hooked[id(parameter)] = parameter
                 register: Callable[..., RemovableHandle] = parameter.register_hook
-                self._hooks.add(register(self._hook_of(id(parameter))))
+                handle = register(self._hook_of(id(parameter)))
+                self._hooked[id(parameter)] = (parameter, handle)
 
     def _hook_of(self, key: int) -> Callable[[torch.Tensor], None]:
         def fired(gradient: torch.Tensor) -> None:
@@ -149,19 +147,28 @@ class Gradients:
 
     def shards(self) -> list[tuple[int, torch.Tensor]]:
         """The parameters of which this process has only a shard, as FSDP keeps them."""
-        found = [(key, each) for key, each in self._hooked.items() if hasattr(each, "to_local")]
-        return found if self._capture is not None else []
+        if self._capture is None:
+            return []
+        hooked = self._hooked.items()
+        return [(key, each) for key, (each, _) in hooked if hasattr(each, "to_local")]
 
     def handed_over(self) -> None:
         """What comes from now on, be it for the same step, needs new memory."""
         self._buffer = None
 
+    def forget(self, registration: Registration) -> None:
+        """Takes the hooks off the parameters of one module."""
+        for _, parameter in registration.parameters():
+            _, handle = self._hooked.pop(id(parameter), (None, None))
+            if handle is not None:
+                handle.remove()
+
     def stop(self) -> None:
-        """Takes the hooks off the parameters."""
+        """Takes the hooks off all parameters."""
         self._capture = self._buffer = None
-        if self._hooks:
-            self._hooks.remove()
-            self._hooked.clear()
+        hooked, self._hooked = self._hooked, {}
+        for _, handle in hooked.values():
+            handle.remove()
 
 
 class _GradientPlan:
