@@ -32,6 +32,7 @@ from smdebug.hook.output import DryOutput, Output, RunOutput
 from smdebug.hook.plan import Want
 from smdebug.hook.stats import HookStats
 from smdebug.hook.steps import StepCounter
+from smdebug.storage.arrow import warm_up
 from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.store import open_store
 
@@ -101,6 +102,8 @@ class BaseHook(HookCollections):
         worker = self._worker()
         if not options.dry_run and self._is_writer(worker):
             self._require_free(worker.name)
+            # Here, and not in the middle of the first steps.
+            warm_up()
         if options.tensorboard_path is not None:
             logger.warning(
                 "export_tensorboard: this version writes no TensorBoard files; the run itself is "

@@ -12,4 +12,12 @@ except ImportError as error:  # pragma: no cover - depends on the installed pair
         "(MXNet 1.9, TensorFlow 2.15): pip install 'tornasole[numpy1]'"
     ) from error
 
-__all__ = ["pa", "pc", "pq"]
+__all__ = ["pa", "pc", "pq", "warm_up"]
+
+
+def warm_up() -> None:
+    """Has pyarrow do now what it does when it is first used.
+
+    It looks for pandas, and imports it where it is installed, which takes some tenths of a second.
+    """
+    pa.array([0])

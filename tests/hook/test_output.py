@@ -1,0 +1,182 @@
+"""Where the steps of a hook go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from smdebug.exceptions import SMDebugRuntimeError
+from smdebug.hook.capture import StepCapture, TakenArray, entry_of, pending_batch, saved_bytes
+from smdebug.hook.output import DryOutput, RunOutput
+from smdebug.hook.plan import Want
+from smdebug.hook.stats import CollectionStats, HookStats
+from smdebug.hook.steps import Step
+from smdebug.mode_keys import ModeKeys
+from smdebug.storage.layout import END_KEY
+from smdebug.storage.local import LocalStore
+from smdebug.storage.memory import MemoryStore
+from smdebug.storage.reader import RunReader
+from smdebug.testing import AdapterContract
+from smdebug.testing.runs import default_collections
+from smdebug.trials import create_trial
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from smdebug.reductions import Array
+
+RAW = Want(True, (), ("a",))
+BOTH = Want(True, ("min", "l2"), ("a", "b"))
+NUMBERS = Want(False, ("max",), ("b",))
+
+
+def step(number: int) -> Step:
+    return Step(number, ModeKeys.TRAIN, number)
+
+
+def taken(name: str, want: Want, size: int = 4) -> TakenArray:
+    return TakenArray(name, np.arange(size, dtype=np.float32), want)
+
+
+def output_in(store: Any, **options: Any) -> RunOutput:
+    return RunOutput(store, "worker_0", options.pop("format", "v2"), None, 1 << 20)
+
+
+@pytest.mark.parametrize("format", ["v1", "v2"])
+def test_steps_become_a_run(tmp_path: Path, format: str) -> None:
+    output = output_in(LocalStore(tmp_path), format=format)
+    output.write_collections(default_collections().to_json())
+    for number in range(3):
+        output.submit(step(number), 1000.0 + number, [taken("x", BOTH), taken("y", NUMBERS)])
+        output.finish_step()
+    output.flush()
+    trial = create_trial(tmp_path)
+    assert trial.steps() == [0, 1, 2]
+    assert not trial.loaded_all_steps
+    np.testing.assert_array_equal(trial.tensor("x").value(1), np.arange(4))
+    assert trial.tensor("x").reduction_value(1, "min") == 0
+    assert trial.tensor("y").reduction_values(2) == {("max", False): 3.0}
+    output.close(end=True)
+    assert (tmp_path / END_KEY).exists()
+    trial.refresh_data()
+    assert trial.loaded_all_steps
+
+
+def test_without_an_end_there_is_no_end() -> None:
+    store = MemoryStore()
+    output = output_in(store)
+    output.write_collections(default_collections().to_json())
+    output.submit(step(0), 0.0, [taken("x", RAW)])
+    output.close(end=False)
+    assert END_KEY not in list(store.list())
+    reader = RunReader(store)
+    reader.refresh()
+    assert set(reader.names()) == {"x"}
+
+
+def test_a_second_output_of_the_same_worker_is_refused_until_the_first_is_closed(
+    tmp_path: Path,
+) -> None:
+    first = output_in(LocalStore(tmp_path))
+    with pytest.raises(SMDebugRuntimeError, match="another live process"):
+        output_in(LocalStore(tmp_path))
+    first.close(end=False)
+    output_in(LocalStore(tmp_path)).close(end=False)
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_what_was_taken_is_counted_by_collection(dry: bool) -> None:
+    output = DryOutput() if dry else output_in(MemoryStore())
+    for number in range(3):
+        output.submit(step(number), 0.0, [taken("x", BOTH), taken("y", NUMBERS), taken("z", RAW)])
+        output.finish_step()
+    stats = HookStats()
+    output.flush()
+    output.update(stats)
+    assert stats.collections == {
+        "a": CollectionStats(6, 3 * (16 + 16 + 16)),
+        "b": CollectionStats(6, 3 * (16 + 16 + 8)),
+    }
+    assert (stats.bytes > 0) is not dry
+    output.close(end=True)
+
+
+def test_a_dry_output_speaks_once_of_each_kind_of_step(caplog: pytest.LogCaptureFixture) -> None:
+    output = DryOutput()
+    output.write_collections("{}")
+    for number in range(4):
+        items = [taken("x", BOTH)] if number % 2 else [taken("x", BOTH), taken("y", NUMBERS)]
+        output.submit(step(number), 0.0, list(items))
+        output.finish_step()
+    output.submit(step(9), 0.0, [])
+    output.close(end=True)
+    first, second = [record.getMessage() for record in caplog.records]
+    assert first == (
+        "dry run: step 0 (TRAIN) would save 2 tensors, 40 B: x (raw, min, l2), y (max)"
+    )
+    assert second == "dry run: step 1 (TRAIN) would save 1 tensors, 32 B: x (raw, min, l2)"
+
+
+# ---- what was taken
+
+
+def test_an_entry_has_what_is_wanted() -> None:
+    array = np.array([[3.0, -4.0]], np.float32)
+    both = entry_of("x", array, BOTH, 7.0)
+    assert both.value is array
+    assert both.reductions == {"min": -4.0, "l2": 5.0}
+    assert (both.shape, both.dtype, both.time) == ((1, 2), "float32", 7.0)
+    numbers = entry_of("x", array, NUMBERS)
+    assert numbers.value is None
+    assert numbers.reductions == {"max": 3.0}
+    shape = entry_of("x", array, Want(False, (), ("c",)))
+    assert (shape.value, shape.reductions, shape.shape) == (None, {}, (1, 2))
+
+
+def test_an_entry_of_text_is_the_text() -> None:
+    entry = entry_of("x", np.array(["a", "b"]), NUMBERS)
+    assert entry.value is not None
+    assert entry.value.tolist() == ["a", "b"]
+    assert entry.reductions == {}
+
+
+def test_an_entry_of_complex_numbers_has_the_reductions_that_are_real() -> None:
+    want = Want(False, ("min", "abs_min", "l2", "zeros", "mean"), ("a",))
+    entry = entry_of("x", np.array([3 + 4j, 0]), want)
+    assert entry.reductions == {"abs_min": 0.0, "l2": 5.0, "zeros": 1.0}
+
+
+def test_bytes_are_those_of_what_is_saved() -> None:
+    assert saved_bytes(100, RAW) == 100
+    assert saved_bytes(100, BOTH) == 116
+    assert saved_bytes(100, NUMBERS) == 8
+
+
+def test_a_capture_gives_away_what_it_has_once() -> None:
+    capture = StepCapture(step(0), None)
+    first, second = taken("x", RAW), taken("y", RAW)
+    capture.add(first)
+    assert capture.take_all() == [first]
+    capture.add(second)
+    assert capture.take_all() == [second]
+    assert capture.take_all() == []
+
+
+def test_a_pending_batch_is_made_when_it_is_asked_for() -> None:
+    pending = pending_batch(Step(7, ModeKeys.EVAL, 3), 12.5, [taken("x", BOTH), taken("y", RAW)])
+    assert pending.step == 7
+    assert pending.nbytes >= 32
+    batch = pending.make()
+    assert (batch.step, batch.mode, batch.mode_step, batch.time) == (7, ModeKeys.EVAL, 3, 12.5)
+    assert [entry.name for entry in batch.entries] == ["x", "y"]
+    pending.release()
+
+
+class TestEntry(AdapterContract):
+    """The definition keeps the contract that adapters are held to."""
+
+    def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
+        return entry_of("x", array, Want(False, names, ("a",))).reductions

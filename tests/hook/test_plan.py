@@ -1,0 +1,213 @@
+"""Which tensors are saved at a step, and what of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from smdebug.config.collection import Collection
+from smdebug.config.options import HookOptions
+from smdebug.config.reduction import ReductionConfig
+from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.hook.plan import SavePlan, Want
+from smdebug.mode_keys import ModeKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from smdebug.hook.plan import StepPlan
+
+TRAIN, EVAL, PREDICT, GLOBAL = ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT, ModeKeys.GLOBAL
+
+
+def plan_of(
+    *collections: Collection, included: Iterable[str] | None = None, **options: Any
+) -> SavePlan:
+    by_name = {each.name: each for each in collections}
+    names = set(by_name if included is None else included)
+    return SavePlan(by_name, names, HookOptions(out_dir="run", **options))
+
+
+def at(plan: SavePlan, step: int, mode: ModeKeys = TRAIN) -> StepPlan:
+    found = plan.at(mode, step)
+    assert found is not None
+    return found
+
+
+def every(interval: int, **fields: Any) -> SaveConfig:
+    return SaveConfig(save_interval=interval, **fields)
+
+
+def test_what_a_collection_leaves_open_comes_from_the_hook() -> None:
+    own = Collection("own", "a", save_config=every(3), reduction_config=ReductionConfig(["min"]))
+    plan = plan_of(
+        own, Collection("open", "b"), Collection("losses", "c"),
+        save_config=every(2), reduction_config=ReductionConfig(["max"]),
+    )  # fmt: skip
+    assert [step for step in range(7) if plan.at(TRAIN, step) is not None] == [0, 2, 3, 4, 6]
+    assert at(plan, 0).want("a") == Want(False, ("min",), ("own",))
+    assert at(plan, 0).want("b") == Want(False, ("max",), ("open",))
+    # Numbers are saved as they are.
+    assert at(plan, 0).want("c") == Want(True, (), ("losses",))
+    assert at(plan, 0).want("d") is None
+    assert at(plan, 3).want("b") is None
+    assert own.save_config == every(3)
+
+
+def test_a_mode_left_open_comes_from_the_hook() -> None:
+    schedule = {EVAL: SaveConfigMode(save_interval=1)}
+    plan = plan_of(Collection("a", "a", save_config=schedule), save_config=every(4))
+    assert [step for step in range(6) if plan.at(TRAIN, step) is not None] == [0, 4]
+    assert all(plan.at(EVAL, step) is not None for step in range(6))
+
+
+def test_collections_that_are_not_included_are_resolved_and_not_saved() -> None:
+    plan = plan_of(Collection("a", "a"), Collection("b", "b"), included=["a"], save_config=every(1))
+    assert at(plan, 0).want("b") is None
+    assert [each.name for each in at(plan, 0).saving] == ["a"]
+    assert plan.collections["b"].save_config == every(1)
+
+
+def test_nothing_included_means_nothing_to_do() -> None:
+    plan = plan_of(Collection("a", "a"), included=[], save_config=every(1))
+    assert plan.at(TRAIN, 0) is None
+
+
+@pytest.mark.parametrize("name", ["gradients", "optimizer_variables"])
+@pytest.mark.parametrize("mode", [EVAL, PREDICT])
+def test_what_only_training_has_is_not_saved_elsewhere(name: str, mode: ModeKeys) -> None:
+    plan = plan_of(Collection(name, "x"), Collection("weights", "w"), save_config=every(1))
+    assert at(plan, 0, TRAIN).want("x") is not None
+    assert at(plan, 0, GLOBAL).want("x") is not None
+    assert at(plan, 0, mode).want("x") is None
+    assert at(plan, 0, mode).want("w") is not None
+
+
+def test_a_tensor_of_several_collections_has_what_all_of_them_ask_for() -> None:
+    plan = plan_of(
+        Collection("a", "x", reduction_config=ReductionConfig(["min", "max"])),
+        Collection("b", "x", reduction_config=ReductionConfig(["max"], norms=["l2"])),
+        Collection("c", "x", reduction_config=ReductionConfig(save_raw_tensor=True),
+                   save_config=every(2)),
+        Collection("losses", "loss", save_config=every(2)),
+        save_config=every(1),
+    )  # fmt: skip
+    assert at(plan, 1).want("x") == Want(False, ("min", "max", "l2"), ("a", "b"))
+    assert at(plan, 2).want("x") == Want(True, ("min", "max", "l2"), ("a", "b", "c"))
+    assert at(plan, 2).want("loss x") == Want(True, ("min", "max", "l2"), ("a", "b", "c", "losses"))
+
+
+def test_a_shape_alone_is_something_to_save_and_nothing_is_not() -> None:
+    plan = plan_of(
+        Collection("shapes", "s", reduction_config=ReductionConfig(save_shape=True)),
+        Collection("nothing", "n", reduction_config=ReductionConfig()),
+        save_config=every(1),
+    )
+    assert at(plan, 0).want("s") == Want(False, (), ("shapes",))
+    assert at(plan, 0).want("n") is None
+
+
+def test_the_same_kind_of_step_has_the_same_plan() -> None:
+    plan = plan_of(Collection("a", "a", save_config=every(2)), Collection("b", "b"),
+                   save_config=every(3))  # fmt: skip
+    assert at(plan, 0) is at(plan, 6)
+    assert at(plan, 2) is at(plan, 4)
+    assert at(plan, 2) is not at(plan, 3)
+    assert at(plan, 0, EVAL) is not at(plan, 0, TRAIN)
+    assert at(plan, 0).want("a") is at(plan, 6).want("a")
+
+
+def test_names_that_are_saved_are_remembered() -> None:
+    plan = plan_of(Collection("a", "a"), Collection("b", "b"), save_config=every(1))
+    plan.changed = False
+    at(plan, 0).want("abc")
+    assert plan.changed
+    assert plan.seen == {"a": {"abc"}, "b": {"abc"}}
+    plan.changed = False
+    at(plan, 1).want("abc")
+    at(plan, 1).want("xyz")
+    assert not plan.changed
+
+
+def test_a_new_plan_knows_the_names_of_the_one_before() -> None:
+    collections = {"a": Collection("a", "a")}
+    options = HookOptions(out_dir="run", save_config=every(1))
+    before = SavePlan(collections, {"a"}, options)
+    at(before, 0).want("abc")
+    after = SavePlan(collections, {"a"}, options, before)
+    assert after.seen == {"a": {"abc"}}
+
+
+def test_the_collections_of_the_user_are_not_changed() -> None:
+    mine = Collection("mine", "a")
+    plan = plan_of(mine, save_config=every(1))
+    at(plan, 0).want("abc")
+    assert mine.tensor_names == set()
+    assert mine.save_config is None
+    mine.include("b")
+    mine.add("c")
+    assert at(plan, 0).want("c") is None
+
+
+def test_collections_due_at_a_step_whether_included_or_not() -> None:
+    plan = plan_of(
+        Collection("a", "a", save_config=every(2)), Collection("b", "b"), included=[],
+        save_config=every(3),
+    )  # fmt: skip
+    assert plan.collections_at(["a", "b"], TRAIN, 0) == ["a", "b"]
+    assert plan.collections_at(["b", "a"], TRAIN, 2) == ["a"]
+    assert plan.collections_at(["a", "b"], TRAIN, 1) == []
+    assert plan.want_of(["a", "b"]) == Want(True, (), ("a", "b"))
+
+
+# ---- when_nan
+
+
+def test_a_schedule_that_watches_is_armed_when_it_does_not_save() -> None:
+    plan = plan_of(
+        Collection("watched", "w", save_config=every(5, when_nan=["loss"])),
+        Collection("plain", "p", save_config=every(5)),
+    )
+    assert at(plan, 0).armed == []
+    armed = at(plan, 1)
+    assert armed.saving == []
+    assert [config.when_nan for config in armed.armed] == [("loss",)]
+    assert armed.want("w") is None
+    assert armed.may_want("w")
+    assert not armed.may_want("p")
+    assert armed.watcher("my loss") is armed.armed[0]
+    assert armed.watcher("other") is None
+    assert armed.interesting("w")
+    assert armed.interesting("loss")
+    assert not armed.interesting("p")
+
+
+def test_a_triggered_plan_saves_what_is_under_that_schedule() -> None:
+    first, second = every(5, when_nan=["one"]), every(7, when_nan=["two"])
+    plan = plan_of(
+        Collection("a", "a", save_config=first), Collection("b", "b", save_config=second),
+        Collection("c", "c", save_config=first), Collection("d", "d", save_config=every(2)),
+    )  # fmt: skip
+    armed = at(plan, 4)
+    assert [each.name for each in armed.saving] == ["d"]
+    assert len(armed.armed) == 2
+    config = armed.watcher("one")
+    assert config is not None
+    after = plan.triggered(armed, config)
+    assert sorted(each.name for each in after.saving) == ["a", "c", "d"]
+    assert after is plan.triggered(armed, config)
+    assert [each.when_nan for each in after.armed] == [("two",)]
+    assert after.want("a") is not None
+    assert after.want("b") is None
+    assert after.may_want("b")
+
+
+def test_gradients_are_not_saved_in_evaluation_for_a_nan_either() -> None:
+    schedule = every(5, when_nan=["loss"])
+    plan = plan_of(Collection("gradients", "g"), Collection("weights", "w"), save_config=schedule)
+    armed = at(plan, 1, EVAL)
+    config = armed.watcher("loss")
+    assert config is not None
+    assert plan.triggered(armed, config).want("g") is None
+    assert plan.triggered(armed, config).want("w") is not None
