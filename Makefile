@@ -8,7 +8,7 @@ NOX := .tools/bin/nox
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(NOX)  ## write a small run and look into it
+demo: $(NOX)  ## train two deep networks, save what happens inside, show why one does not learn
 	@$(NOX) --session demo
 
 test: $(NOX)  ## run every check: lint, all test suites, each in its own environment

@@ -15,13 +15,15 @@ import nox
 nox.needs_version = ">=2024.4.15"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "core", "oldest", "interop"]
+nox.options.sessions = ["lint", "core", "oldest", "pytorch", "interop"]
+
+TORCH = "torch==2.13.0"
 
 # smdebug 1.0.34 has our import name and needs old packages: it lives alone.
 PEER = Path(".nox") / "peer"
 PEER_PACKAGES = [
     "smdebug==1.0.34",
-    "torch==2.13.0",
+    TORCH,
     "numpy<2",
     "setuptools<81",
     "psutil",
@@ -31,6 +33,9 @@ PEER_PACKAGES = [
 # Pinned: what counts as well formatted, or as well typed, changes with every release.
 LINT_PACKAGES = ["ruff==0.17.4", "mypy==2.4.1", "nox"]
 TEST_PACKAGES = ["pytest>=8", "hypothesis>=6.100", "moto[server,s3]>=5", "tensorboard>=2.16"]
+
+# Tests that need another library have a session of their own.
+WITHOUT_FRAMEWORK = ["--ignore=tests/interop", "--ignore=tests/pytorch"]
 
 
 @nox.session
@@ -46,7 +51,7 @@ def lint(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Everything that needs no framework."""
     install(session, "-e", ".[cloud,sql,sagemaker]", *TEST_PACKAGES)
-    session.run("pytest", "--ignore=tests/interop", *session.posargs)
+    session.run("pytest", *WITHOUT_FRAMEWORK, *session.posargs)
 
 
 @nox.session
@@ -56,7 +61,14 @@ def oldest(session: nox.Session) -> None:
         session, "-e", ".[cloud,sql,sagemaker]", "numpy==1.23.5", "pyarrow==18.0.0", "pandas<3",
         *TEST_PACKAGES,
     )  # fmt: skip
-    session.run("pytest", "--ignore=tests/interop", *session.posargs)
+    session.run("pytest", *WITHOUT_FRAMEWORK, *session.posargs)
+
+
+@nox.session
+def pytorch(session: nox.Session) -> None:
+    """The PyTorch hook, its examples and the demo."""
+    install(session, "-e", ".[cloud,sql,demo]", TORCH, *TEST_PACKAGES)
+    session.run("pytest", "tests/pytorch", *session.posargs)
 
 
 @nox.session
@@ -71,9 +83,9 @@ def interop(session: nox.Session) -> None:
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """The example of the README."""
-    install(session, "-e", ".[sql]")
-    session.run("python", "examples/quickstart.py", *session.posargs)
+    """Two deep networks, one of which cannot learn, and what their runs tell about it."""
+    install(session, "-e", ".[demo]", TORCH)
+    session.run("python", "-m", "demo", *session.posargs)
 
 
 @nox.session

@@ -1,0 +1,84 @@
+"""The demo runs, tells what it should, and stops when it is told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from matplotlib import image
+
+ROOT = Path(__file__).parent.parent.parent
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def run(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-W", "error", "-m", "demo", *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("demo")
+    return folder, run(folder, "--steps", "60")
+
+
+def test_says_which_network_does_not_learn_and_why(printed: tuple[Path, str]) -> None:
+    _, text = printed
+    sentences = " ".join(text.split())
+    assert "sigmoid network: the gradients of layers 1-5 of 14 are below 1e-07" in sentences
+    assert "relu network: no gradient vanishes" in sentences
+
+
+def test_draws_within_eighty_columns(printed: tuple[Path, str]) -> None:
+    _, text = printed
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "Loss over the training steps" in text
+
+
+def test_says_where_everything_is(printed: tuple[Path, str]) -> None:
+    folder, text = printed
+    for name in ("sigmoid", "relu", "demo.png"):
+        path = Path("runs", "demo", name)
+        assert str(path) in text
+        assert (folder / path).exists()
+
+
+def test_the_picture_is_one(printed: tuple[Path, str]) -> None:
+    folder, _ = printed
+    picture = image.imread(folder / "runs/demo/demo.png")
+    height, width, _ = picture.shape
+    assert width > 1000
+    assert height > 500
+    # A picture of curves is mostly paper, and not only paper.
+    assert 0.01 < (picture[:, :, :3].min(axis=2) < 0.8).mean() < 0.5
+
+
+def test_a_second_run_leaves_the_first_alone(printed: tuple[Path, str]) -> None:
+    folder, _ = printed
+    before = (folder / "runs/demo/demo.png").stat().st_mtime_ns
+    assert "runs/demo-2/demo.png" in run(folder, "--steps", "20")
+    assert (folder / "runs/demo/demo.png").stat().st_mtime_ns == before
+
+
+def test_an_interrupt_is_clean(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "demo", str(tmp_path / "run"), "--steps", "1000000"]
+    demo = subprocess.Popen(
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with demo:
+        assert demo.stdout is not None
+        began = any("learn to tell" in line for line in iter(demo.stdout.readline, ""))
+        demo.send_signal(signal.SIGINT)
+        printed, errors = demo.communicate(timeout=60)
+    assert began
+    assert demo.returncode == 130
+    assert "stopped; what was saved until then is in" in printed
+    assert errors == ""
