@@ -34,6 +34,9 @@ PEER_PACKAGES = [
 LINT_PACKAGES = ["ruff==0.17.4", "mypy==2.4.1", "nox"]
 TEST_PACKAGES = ["pytest>=8", "hypothesis>=6.100", "moto[server,s3]>=5", "tensorboard>=2.16"]
 
+# What the hook is measured against.
+BENCH_PACKAGES = ["wandb>=0.19", "tensorboard>=2.16"]
+
 # Tests that need another library have a session of their own.
 WITHOUT_FRAMEWORK = ["--ignore=tests/interop", "--ignore=tests/pytorch"]
 
@@ -90,8 +93,8 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """The performance figures, beside smdebug 1.0.34 and the plain operations below us."""
-    install(session, "-e", ".[sql]")
+    """The performance figures, beside other libraries and the plain operations below us."""
+    install(session, "-e", ".[sql]", TORCH, *BENCH_PACKAGES)
     session.run("python", "-m", "benchmarks", "--peer", peer_python(session), *session.posargs)
 
 

@@ -6,8 +6,8 @@ divided by the mean of the two blocks around it, and the median of many such rat
 
 from __future__ import annotations
 
+import contextlib
 import math
-import statistics
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,8 +33,8 @@ class Block(NamedTuple):
 
 def repetition(
     build: Callable[[], Training], observe: Callable[[Training], Observer], length: Length
-) -> float:
-    """The time of an observed step over that of one alone."""
+) -> list[float]:
+    """The time of an observed step over that of one alone, once for every round."""
     alone, observed = build(), build()
     nothing, observer = Nothing(), observe(observed)
     try:
@@ -49,9 +49,13 @@ def repetition(
                 raise RuntimeError(f"being observed changed the loss: {before} {between}")
             ratios.append(between.seconds / ((before.seconds + after.seconds) / 2))
             before = after
-    finally:
-        observer.close()
-    return statistics.median(ratios)
+    except Exception:
+        # Its own complaint about a training cut short would hide what cut it short.
+        with contextlib.suppress(Exception):
+            observer.close()
+        raise
+    observer.close()
+    return ratios
 
 
 def block(training: Training, observer: Observer, steps: int) -> Block:

@@ -5,6 +5,7 @@ Every figure is the time of a step over that of the same training alone, on one 
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from typing import TYPE_CHECKING
@@ -31,7 +32,8 @@ def measure(folder: Path, peer: str) -> list[Figure]:
     figures: dict[tuple[str, str], list[Figure]] = {}
     for library, (module, trainings) in LIBRARIES.items():
         for training in trainings:
-            print(f"    {training}: {library}", flush=True)
+            # Whoever else uses the machine is in the figures: ratios of 1.01 need one at rest.
+            print(f"    {training}: {library} (load {os.getloadavg()[0]:.1f})", flush=True)
             python, ours = peer if library == ORIGINAL else own_python(), library == OURS
             results = observe(python, module, training, ours, folder / "inductor")
             for setup, found in results.items():

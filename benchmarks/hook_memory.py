@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,17 @@ def measure(folder: Path, peer: str) -> list[Figure]:
         shutil.rmtree(scratch, ignore_errors=True)
     if found["hooked"]["seconds"] < 2 * found["none"]["seconds"]:
         raise RuntimeError(f"the hook kept up, its queue was never full: {found}")
-    hooked, imported = (
-        (found[library]["peak_mb"] - found["none"]["peak_mb"]) * MEBIBYTE
-        for library in ("hooked", "imported")
-    )
     what = f"{STEPS} steps of 25 MB raw tensors, faster than the disk, queue of 67 MB: peak memory"
-    return [
-        Figure(f"{what} added by the hook", f"< {LIMIT_MB:.0f} MB", [hooked], "MB", LIMIT_MB),
-        Figure(f"{what} added by importing the library alone", "", [imported], "MB"),
+    added = {
+        "added by the hook": found["hooked"]["peak_mb"],
+        "added until it is closed": found["hooked"]["unclosed_mb"],
+        "added by importing the library": found["imported"]["peak_mb"],
+    }
+    figures = [
+        Figure(f"{what} {part}", "", [(peak - found["none"]["peak_mb"]) * MEBIBYTE], "MB")
+        for part, peak in added.items()
     ]
+    return [replace(figures[0], target=f"< {LIMIT_MB:.0f} MB", limit=LIMIT_MB), *figures[1:]]
 
 
 def check(run: Path) -> None:

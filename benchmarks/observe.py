@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import shutil
+import statistics
 import sys
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,7 @@ def ratios(
             found.append(repetition(build, lambda each: observe(each, folder), length))
         finally:
             shutil.rmtree(folder)
-    return found
+    return [statistics.median(rounds) for rounds in found] if len(found) > 1 else found[0]
 
 
 def main(library: str, training: str, whose: str, folder: str, cache: str) -> None:

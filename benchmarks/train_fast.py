@@ -64,10 +64,10 @@ def main(library: str, steps: str, queue_bytes: str, run: str) -> None:
     hook = hook_on(model, run, int(queue_bytes)) if library == "hooked" else None
     began = time.perf_counter()
     train(model, int(steps))
-    taken = time.perf_counter() - began
+    result = {"seconds": time.perf_counter() - began, "unclosed_mb": peak_megabytes()}
     if hook is not None:
         hook.close()
-    print(json.dumps({"seconds": taken, "peak_mb": peak_megabytes()}))
+    print(json.dumps({**result, "peak_mb": peak_megabytes()}))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ SHORT = [np.float16, np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml
 LONG = [np.float64, np.int8, np.int32, np.int64, np.uint8, np.bool_]
 FLOAT32, SUBNORMAL = 2.0**-23, 2.0**-149
 # Longer than the pieces in which a row is reduced, which are not whole multiples of it.
-LONG_ROW = 65536 * 2 + 17
+CHUNK = 1 << 17
+LONG_ROW = CHUNK * 2 + 17
 
 
 def widened(row: Array) -> Array:
@@ -100,7 +101,7 @@ def test_rows_that_are_longer_than_a_piece(dtype: Any, count: int) -> None:
     rows = random.standard_normal((count, LONG_ROW)).astype(dtype)
     check(rows)
     # The first and the last element of all pieces count.
-    for place in (0, 65535, 65536, LONG_ROW - 1):
+    for place in (0, CHUNK - 1, CHUNK, LONG_ROW - 1):
         marked = np.zeros((count, LONG_ROW), dtype)
         marked[-1, place] = 3
         found = compute_row_reductions(marked, ("max", "sum", "l2", "abs_max", "zeros", "abs_min"))
@@ -109,7 +110,7 @@ def test_rows_that_are_longer_than_a_piece(dtype: Any, count: int) -> None:
 
 
 def test_exactly_one_piece_and_one_more_element() -> None:
-    for size in (65535, 65536, 65537):
+    for size in (CHUNK - 1, CHUNK, CHUNK + 1):
         check(np.random.default_rng(size).standard_normal((1, size)).astype(np.float32))
 
 

@@ -11,6 +11,7 @@ has sum 0, prod 1, norms 0 and counts 0; its other reductions are NaN.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -194,7 +195,8 @@ class _ShortRows:
             counts[place] += np.count_nonzero(_COUNTED[name](chunk), axis=1)
         if not (self._wants_sums or self._wants_l1 or self._prods):
             return
-        wide = chunk.astype(np.float64)
+        wide = _scratch(chunk.shape)
+        np.copyto(wide, chunk)
         for name, prod in self._prods.items():
             factors = np.abs(wide) if name == "abs_prod" else wide.copy()
             # In the order of the elements: a zero before an overflow is a zero.
@@ -243,8 +245,17 @@ _COUNTED: dict[str, Callable[[Array], Array]] = {
     "infs": np.isinf,
     "zeros": lambda x: x == 0,
 }
-# 512 KiB as float64: fits into the second cache of today's processors.
-_CHUNK = 1 << 16
+# 1 MiB as float64: about the second cache of today's processors.
+_CHUNK = 1 << 17
+_memory = threading.local()
+
+
+def _scratch(shape: tuple[int, ...]) -> Array:
+    """Float64 memory of this thread: taking it anew for every chunk would cost a third more."""
+    if not hasattr(_memory, "array"):
+        _memory.array = np.empty(_CHUNK)
+    array: Array = _memory.array[: shape[0] * shape[1]].reshape(shape)
+    return array
 
 
 def _chunks(rows: Array) -> Iterator[tuple[slice, Array]]:

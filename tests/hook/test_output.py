@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from smdebug.exceptions import SMDebugRuntimeError
-from smdebug.hook.capture import StepCapture, TakenArray, entry_of, pending_batch, saved_bytes
+from smdebug.hook.capture import (
+    StepCapture,
+    Taken,
+    TakenArray,
+    entry_of,
+    pending_batch,
+    saved_bytes,
+)
 from smdebug.hook.output import DryOutput, RunOutput
 from smdebug.hook.plan import Want
 from smdebug.hook.stats import CollectionStats, HookStats
@@ -166,10 +173,14 @@ def test_a_capture_gives_away_what_it_has_once() -> None:
 
 
 def test_a_pending_batch_is_made_when_it_is_asked_for() -> None:
-    pending = pending_batch(Step(7, ModeKeys.EVAL, 3), 12.5, [taken("x", BOTH), taken("y", RAW)])
+    counted: list[Taken] = []
+    items: list[Taken] = [taken("x", BOTH), taken("y", RAW)]
+    pending = pending_batch(Step(7, ModeKeys.EVAL, 3), 12.5, items, counted.append)
+    assert not counted
     assert pending.step == 7
     assert pending.nbytes >= 32
     batch = pending.make()
+    assert counted == items
     assert (batch.step, batch.mode, batch.mode_step, batch.time) == (7, ModeKeys.EVAL, 3, 12.5)
     assert [entry.name for entry in batch.entries] == ["x", "y"]
     pending.release()

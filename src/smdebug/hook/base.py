@@ -7,7 +7,6 @@ elsewhere: the plan decides, the capture holds, the output writes, the guard mee
 from __future__ import annotations
 
 import atexit
-import contextlib
 import dataclasses
 import logging
 import os
@@ -37,7 +36,6 @@ from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -349,11 +347,10 @@ class BaseHook(HookCollections):
         self._make_plan()
         self._make_ready()
         with self._entered():
-            self._hand_over()
-            if self._capture is not None and self._output is not None:
+            if self._capture is not None:
+                self._hand_over(finish=True)
                 self._write_changed_collections()
-                self._output.finish_step()
-            self._capture = None
+                self._capture = None
             step = self._steps.advance()
             if self._saves():
                 plan = self._plan.at(step.mode, step.mode_step)
@@ -410,17 +407,9 @@ class BaseHook(HookCollections):
         self._make_ready()
         return self._writes and self._guard.failed is None
 
-    @contextlib.contextmanager
-    def _entered(self) -> Iterator[None]:
+    def _entered(self) -> _Entered:
         """Around everything the hook does in the training thread: time, lock, failures."""
-        began = time.perf_counter()
-        with self._lock:
-            try:
-                yield
-            except Exception as error:
-                self._guard.caught(error)
-            finally:
-                self._stats.seconds += time.perf_counter() - began
+        return _Entered(self._lock, self._stats, self._guard)
 
     # ---- what an adapter answers
 
@@ -479,31 +468,31 @@ class BaseHook(HookCollections):
             self._capture.add(taken)
             return
         # An older step: the last one of a mode that is current again.
-        self._submit(step, time.time(), [taken])
-        assert self._output is not None
-        self._output.finish_step()
+        self._submit(step, time.time(), [taken], finish=True)
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, finish: bool = False) -> None:
         """Gives what was taken at the present step to the writer."""
         if self._capture is None or self._output is None or self._guard.failed is not None:
             return
         taken = self._finish_taking(self._capture)
         if taken:
-            self._submit(self._capture.step, self._capture.time, taken)
+            self._submit(self._capture.step, self._capture.time, taken, finish)
+        elif finish:
+            self._output.finish_step()
 
     def _hand_over_early(self) -> None:
         """Gives what was put before a step began to the writer, if that step did not come."""
         early, self._early = self._early, None
         if early is not None and self._output is not None:
-            self._submit(early.step, early.time, early.take_all())
+            self._submit(early.step, early.time, early.take_all(), finish=False)
 
-    def _submit(self, step: Step, moment: float, taken: list[Taken]) -> None:
+    def _submit(self, step: Step, moment: float, taken: list[Taken], finish: bool) -> None:
         if self._saved.get(step.mode) != step.number:
             self._saved[step.mode] = step.number
             self._stats.saved_steps += 1
         self.last_saved_step = max(step.number, self.last_saved_step or 0)
         assert self._output is not None
-        self._output.submit(step, moment, taken)
+        self._output.submit(step, moment, taken, finish)
 
     def _finish_taking(self, capture: StepCapture) -> list[Taken]:
         return capture.take_all()
@@ -576,6 +565,29 @@ class BaseHook(HookCollections):
         self._forked = True
         if self._output is not None:
             self._output.leave()
+
+
+class _Entered:
+    """A context that counts the time, holds the lock, and gives exceptions to the guard."""
+
+    __slots__ = ("_began", "_guard", "_lock", "_stats")
+
+    def __init__(self, lock: Any, stats: HookStats, guard: Guard) -> None:
+        self._lock = lock
+        self._stats = stats
+        self._guard = guard
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+        self._lock.acquire()
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        self._lock.release()
+        self._stats.seconds += time.perf_counter() - self._began
+        if isinstance(error, Exception):
+            self._guard.caught(error)
+            return True
+        return False
 
 
 def _checked_out_dir(options: HookOptions) -> str:

@@ -15,7 +15,7 @@ from smdebug.storage.batch import Entry, PendingBatch, StepBatch
 from smdebug.storage.dtypes import dtype_name, is_string
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import numpy as np
 
@@ -135,12 +135,22 @@ class StepCapture:
         return taken
 
 
-def pending_batch(step: Step, time: float, taken: list[Taken]) -> PendingBatch:
-    """Wraps what was taken at a step for the writer."""
+def pending_batch(
+    step: Step, time: float, taken: list[Taken], count: Callable[[Taken], None]
+) -> PendingBatch:
+    """Wraps what was taken at a step for the writer.
+
+    Args:
+        step: the step.
+        time: when it began.
+        taken: what was taken.
+        count: is told of each, on the writer's thread.
+    """
 
     def make() -> StepBatch:
         batch = StepBatch(step.number, step.mode, step.mode_step, [], time)
         for each in taken:
+            count(each)
             each.finish(batch)
         return batch
 
@@ -148,4 +158,4 @@ def pending_batch(step: Step, time: float, taken: list[Taken]) -> PendingBatch:
         for each in taken:
             each.release()
 
-    return PendingBatch(step.number, sum(each.nbytes for each in taken), make, release)
+    return PendingBatch(step.number, sum([each.nbytes for each in taken]), make, release)

@@ -23,7 +23,7 @@ _SHOWN_NAMES = 20
 class Output(Protocol):
     """Takes the steps of one worker."""
 
-    def submit(self, step: Step, time: float, taken: list[Taken]) -> None: ...
+    def submit(self, step: Step, time: float, taken: list[Taken], finish: bool = False) -> None: ...
     def finish_step(self) -> None: ...
     def write_collections(self, text: str) -> None: ...
     def flush(self) -> None: ...
@@ -59,10 +59,11 @@ class RunOutput:
         self._writer = RunWriter(store, worker, format, flush_seconds, queue_bytes)
         self._collections: dict[str, CollectionStats] = {}
 
-    def submit(self, step: Step, time: float, taken: list[Taken]) -> None:
-        for each in taken:
-            _count(each, self._collections)
-        self._writer.submit(pending_batch(step, time, taken))
+    def submit(self, step: Step, time: float, taken: list[Taken], finish: bool = False) -> None:
+        self._writer.submit(pending_batch(step, time, taken, self._count), finish)
+
+    def _count(self, taken: Taken) -> None:
+        _count(taken, self._collections)
 
     def finish_step(self) -> None:
         self._writer.finish_step()
@@ -97,7 +98,7 @@ class DryOutput:
         self._collections: dict[str, CollectionStats] = {}
         self._said: set[tuple[str, ...]] = set()
 
-    def submit(self, step: Step, time: float, taken: list[Taken]) -> None:
+    def submit(self, step: Step, time: float, taken: list[Taken], finish: bool = False) -> None:
         items = [item for each in taken for item in each.items()]
         for each in taken:
             _count(each, self._collections)

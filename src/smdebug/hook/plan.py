@@ -113,6 +113,12 @@ class SavePlan:
             names.add(tensor)
             self.changed = True
 
+    def forget(self) -> None:
+        """Drops what adapters remember in the plans of steps; they find it out again."""
+        for plan in self._kinds.values():
+            if plan is not None:
+                plan.memory.clear()
+
     def group_of(self, mode: ModeKeys, config: SaveConfigMode) -> list[Collection]:
         """The included collections under one schedule."""
         return dict(self._schedules[mode])[config]

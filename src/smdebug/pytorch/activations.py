@@ -61,14 +61,18 @@ class Activations:
         """Starts counting names anew."""
         self._names = StepNames()
 
-    def watch(self, registration: Registration, plan: StepPlan, args: Any, kwargs: Any) -> None:
-        """Attaches to the modules that matter; the forward of the registration is about to run."""
+    def watch(self, registration: Registration, plan: StepPlan, args: Any, kwargs: Any) -> bool:
+        """Attaches to the modules that matter; the forward of the registration is about to run.
+
+        Returns:
+            False if none matters.
+        """
         self.stop()
         self._registration, self._plan = registration, plan
         wanted = self._wanted(registration, plan)
         if not wanted:
             self._registration = self._plan = None
-            return
+            return False
         if not registration.in_place:
             callback = Callback(self.root_ended)
             handle = registration.module.register_forward_hook(
@@ -91,6 +95,7 @@ class Activations:
         if inner and registration.compiled:
             # Hooks are invisible to a compiled graph. Nothing is compiled again for this.
             self._stance = torch.compiler.set_stance("force_eager")
+        return True
 
     def _wanted(self, registration: Registration, plan: StepPlan) -> list[tuple[str, bool, bool]]:
         """The modules to watch, and whether for their inputs and for their outputs."""
@@ -103,7 +108,7 @@ class Activations:
             return [(path, True, True) for path in registration.modules]
         # Learning would run the step eagerly, which rounds differently: think of names instead.
         everything = {f"{path}|{kind}": False for path in registration.modules for kind in _KINDS}
-        wanted = self._learned(registration, everything)
+        wanted = self._learned(registration, plan, everything)
         rest = [each for each in wanted if each[0] != registration.name]
         plan.memory[key] = [(registration.name, True, True), *rest]
         return self._wanted(registration, plan)
@@ -116,7 +121,8 @@ class Activations:
             self._offer_tensor(names[-1], tensor)
         if self._learning is not None:
             place = f"{path}|{kind}"
-            wanted = any(self._wants(name) for name in names)
+            plan = self._plan
+            wanted = plan is not None and any(plan.interesting(name) for name in names)
             self._learning[place] = self._learning.get(place, False) or wanted
 
     def stop(self) -> None:
@@ -154,31 +160,28 @@ class Activations:
                 self.offer(registration.name, "output", output)
                 if self._learning is not None:
                     key = (registration, registration.version)
-                    plan.memory[key] = self._learned(registration, self._learning)
+                    plan.memory[key] = self._learned(registration, plan, self._learning)
             self.stop()
 
     def _learned(
-        self, registration: Registration, seen: dict[str, bool]
+        self, registration: Registration, plan: StepPlan, seen: dict[str, bool]
     ) -> list[tuple[str, bool, bool]]:
         found = []
         for path in registration.modules:
             inputs, outputs = (
                 # A module that was not called may be called the next time.
-                seen.get(f"{path}|{kind}", True) or self._probes(path, kind)
+                seen.get(f"{path}|{kind}", True) or self.cares(plan, path, kind)
                 for kind in _KINDS
             )
             if inputs or outputs:
                 found.append((path, inputs, outputs))
         return found
 
-    def _probes(self, path: str, kind: str) -> bool:
-        """Whether a tensor that was not seen yet would be wanted."""
-        stem = f"{path}_{kind}_"
-        if any(self._wants(f"{stem}{number}") for number in range(_PROBED)):
-            return True
-        # Keys are anybody's words; those that matter stand in what was asked for.
-        words = set() if self._plan is None else self._plan.words(self._known_regexes)
-        return any(self._wants(f"{stem}{word}") for word in words)
-
-    def _wants(self, name: str) -> bool:
-        return self._plan is not None and self._plan.interesting(name)
+    def cares(self, plan: StepPlan, path: str, kind: str) -> bool:
+        """Whether a tensor of a module, be it one that was not seen yet, would be wanted."""
+        key = (path, kind)
+        if key not in plan.memory:
+            # Keys are anybody's words; those that matter stand in what was asked for.
+            ends = [*map(str, range(_PROBED)), *plan.words(self._known_regexes)]
+            plan.memory[key] = any(plan.interesting(f"{path}_{kind}_{end}") for end in ends)
+        return bool(plan.memory[key])

@@ -16,8 +16,14 @@ def is_traced() -> bool:
     In a graph that torch.compile traces this is a constant, so that callbacks are nothing there.
     """
     return bool(
-        torch.compiler.is_compiling()
+        is_transformed()
         or torch._C._get_tracing_state() is not None
-        or torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    )
+
+
+def is_transformed() -> bool:
+    """Whether a graph is compiled or torch.func at work; asked for every gradient."""
+    return bool(
+        torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
     )

@@ -23,6 +23,7 @@ from smdebug.pytorch.registration import (
     HookSet,
     Registration,
     around_forward,
+    registered_parts,
 )
 from smdebug.pytorch.shards import ShardGradients
 from smdebug.pytorch.tensors import (
@@ -175,6 +176,7 @@ class Hook(BaseHook):
             self._registrations.pop(registration, None)
             self._activations.stop()
             self._gradients.forget(registration)
+            self._plan.forget()
 
         self._registrations[registration] = Handle(remove)
         return self._registrations[registration]
@@ -213,9 +215,11 @@ class Hook(BaseHook):
 
         def after(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             self._require_steps(name)
-            if self._capture is not None and not in_backward():
+            capture = self._capture
+            if capture is not None and capture.plan is not None and not in_backward():
                 with self._entered():
-                    self._activations.offer(name, "input", args, kwargs)
+                    if self._activations.cares(capture.plan, name, "input"):
+                        self._activations.offer(name, "input", args, kwargs)
                     self._activations.offer(name, "output", output)
 
         hooks.add(loss_module.register_forward_hook(Callback(after), with_kwargs=True))
@@ -291,29 +295,39 @@ class Hook(BaseHook):
             return
         plan = capture.plan
         assert plan is not None
+        self._activations.begin_step()
+        # The number of parameters and modules that torch has ever registered: as long as it stays
+        # the same, a model of which nothing was wanted has nothing new to offer.
+        mark = (registration, registered_parts())
+        if plan.memory.get("quiet") == mark:
+            self._gradients.stop()
+            return
         with self._entered():
-            self._activations.begin_step()
             registrations = list(self._registrations)
+            taken = False
             for each in registrations:
                 each.refresh()
-                self._take_weights(each, capture)
-            self._gradients.begin(capture, registrations)
-            self._activations.watch(registration, plan, args, kwargs)
+                taken = self._take_weights(each, capture) or taken
+            taken = self._gradients.begin(capture, registrations) or taken
+            taken = self._activations.watch(registration, plan, args, kwargs) or taken
             self._shard_gradients.watch(registration)
+            plan.memory["quiet"] = None if taken else mark
 
-    def _take_weights(self, registration: Registration, capture: StepCapture) -> None:
+    def _take_weights(self, registration: Registration, capture: StepCapture) -> bool:
+        """Takes the weights; False if there are none to take at such steps."""
         plan = capture.plan
         assert plan is not None
         if plan.armed:
             for name, parameter in registration.parameters():
                 self._offer(name, parameter)
-            return
+            return True
         key = ("weights", registration, registration.version)
         weights = plan.memory.get(key)
         if weights is None:
             weights = plan.memory[key] = Weights(registration.parameters(), plan)
         assert isinstance(weights, Weights)
-        weights.take(capture, self._offer)
+        # Parameters that are not made yet may be wanted when they are.
+        return weights.take(capture, self._offer) or registration.lazy
 
     # ---- what BaseHook asks
 
@@ -340,8 +354,7 @@ class Hook(BaseHook):
         if local is None:
             return None
         taken = TakenTensor if local.device.type == "cpu" else TakenDeviceTensor
-        with torch.no_grad():
-            return taken(name, local, want)
+        return taken(name, local, want)
 
     def _finish_taking(self, capture: StepCapture) -> list[Taken]:
         taken = super()._finish_taking(capture)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from smdebug.pytorch.context import is_traced
+from smdebug.pytorch.context import is_transformed
 from smdebug.pytorch.naming import GRADIENT_PREFIX
 from smdebug.pytorch.rows import Row, RowBuffer, RowLayout, fits_in_rows
 from smdebug.pytorch.tensors import local_tensor
@@ -52,8 +52,8 @@ class Weights:
         self._layout = RowLayout(rows) if rows else None
         self._shards = any(hasattr(parameter, "to_local") for parameter in self._in_rows)
 
-    def take(self, capture: StepCapture, offer: Callable[[str, torch.Tensor], None]) -> None:
-        """Takes the weights as they are now."""
+    def take(self, capture: StepCapture, offer: Callable[[str, torch.Tensor], None]) -> bool:
+        """Takes the weights as they are now; False if none are wanted."""
         if self._layout is not None:
             sources = self._in_rows
             if self._shards:
@@ -63,6 +63,7 @@ class Weights:
             capture.add(buffer)
         for name, parameter in self._others:
             offer(name, parameter)
+        return self._layout is not None or bool(self._others)
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
@@ -96,8 +97,8 @@ class Gradients:
         self._layout: RowLayout | None = None
         self._buffer: RowBuffer | None = None
 
-    def begin(self, capture: StepCapture, registrations: list[Registration]) -> None:
-        """Watches for the gradients of a step, if it wants any."""
+    def begin(self, capture: StepCapture, registrations: list[Registration]) -> bool:
+        """Watches for the gradients of a step; False if it wants none."""
         plan = capture.plan
         assert plan is not None
         key = ("gradients", *[(each, each.version) for each in registrations])
@@ -108,7 +109,7 @@ class Gradients:
         assert isinstance(found, _GradientPlan)
         if not found.names:
             self.stop()
-            return
+            return False
         self._capture, self._layout = capture, found.layout
         self._places, self._names = found.places, found.names
         self._buffer = None
@@ -118,10 +119,11 @@ class Gradients:
                 register: Callable[..., RemovableHandle] = parameter.register_hook
                 handle = register(self._hook_of(id(parameter)))
                 self._hooked[id(parameter)] = (parameter, handle)
+        return True
 
     def _hook_of(self, key: int) -> Callable[[torch.Tensor], None]:
         def fired(gradient: torch.Tensor) -> None:
-            if self._capture is not None and not is_traced():
+            if self._capture is not None and not is_transformed():
                 self.take(key, gradient)
 
         return fired
@@ -140,7 +142,9 @@ class Gradients:
                     assert self._capture is not None
                     buffer = self._buffer = self._layout.buffer()
                     self._capture.add(buffer)
-                buffer.views[place].copy_(gradient.detach())
+                # Only a backward that is differentiated itself gives it a graph.
+                plain = gradient.detach() if gradient.requires_grad else gradient
+                buffer.views[place].copy_(plain)
                 buffer.present[place] = 1
         except Exception as error:
             self._failed(error)

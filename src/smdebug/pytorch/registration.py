@@ -20,6 +20,23 @@ if TYPE_CHECKING:
 _NOTHING = contextlib.nullcontext().__exit__
 
 
+_parts = 0
+
+
+def _count_part(module: torch.nn.Module, name: str, part: Any) -> None:
+    global _parts
+    _parts += 1
+
+
+torch.nn.modules.module.register_module_parameter_registration_hook(_count_part)
+torch.nn.modules.module.register_module_module_registration_hook(_count_part)
+
+
+def registered_parts() -> int:
+    """How many parameters and modules were ever put into modules, of whatever model."""
+    return _parts
+
+
 class Callback:
     """A function of the hook among the hooks of a module.
 
@@ -58,6 +75,7 @@ class Registration:
         version: changes whenever a part or a parameter was added, removed or replaced.
         calls: how often its forward was seen.
         in_place: whether it was compiled in place (`module.compile()`).
+        lazy: whether some of its parameters are not made yet.
     """
 
     def __init__(self, module: torch.nn.Module, others: Iterable[Registration] = ()) -> None:
@@ -69,6 +87,7 @@ class Registration:
         self._prefix = f"{self.name}_" if paths & known else ""
         self.version = 0
         self.calls = 0
+        self.lazy = False
         self.in_place = module._compiled_call_impl is not None
         self._shards: dict[str, torch.Tensor] = {}
         self._fingerprint: list[object] | None = None
@@ -97,16 +116,18 @@ class Registration:
             (f"{self.name}_{plain_path(path)}", parameter)
             for path, parameter in root.named_parameters(remove_duplicate=False)
         ]
+        self.lazy = any(torch.nn.parameter.is_lazy(each) for _, each in self._parameters)
         self._fingerprint = self._look()
 
     def _look(self) -> list[object]:
         # Asked at every saving step: a few microseconds for a hundred parameters.
         marks: list[object] = []
         for module in self.modules.values():
-            marks.extend(map(id, module._modules.values()))
-            for parameter in module._parameters.values():
+            for name, part in module._modules.items():
+                marks += (name, id(part))
+            for name, parameter in module._parameters.items():
                 if parameter is not None:
-                    marks += (id(parameter), parameter.dtype, parameter.device)
+                    marks += (name, id(parameter), parameter.dtype, parameter.device)
                     # A lazy one has no shape until its class changes.
                     kind: type = type(parameter)
                     lazy = kind is torch.nn.UninitializedParameter

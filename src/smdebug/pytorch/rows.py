@@ -65,7 +65,7 @@ class RowLayout:
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = tuple(rows)
         self._groups: list[_Group] = []
-        self._free: list[RowBuffer] = []
+        self._free: list[_Memory] = []
         alike: dict[tuple[torch.dtype, int, Want], list[int]] = {}
         for place, row in enumerate(rows):
             key = (row.dtype, _count(row.shape), row.want)
@@ -84,12 +84,8 @@ class RowLayout:
         ]
 
     def buffer(self) -> RowBuffer:
-        """Returns memory for one step."""
-        if not self._free:
-            return RowBuffer(self)
-        buffer = self._free.pop()
-        buffer.reset()
-        return buffer
+        """Returns a place for the tensors of one step."""
+        return RowBuffer(self, self._free.pop() if self._free else _Memory(self))
 
     def _layout(self, places: Sequence[int]) -> Layout:
         rows = [self.rows[place] for place in places]
@@ -104,22 +100,15 @@ class RowLayout:
         return saved_bytes(group.size * group.dtype.itemsize, group.want)
 
 
-class RowBuffer:
-    """The memory of one step, and what of it was filled.
-
-    Attributes:
-        views: for each tensor the place to copy it to.
-        present: for each tensor whether that was done.
-    """
+class _Memory:
+    """Memory that serves one step after the other: a place for each tensor, in matrices."""
 
     def __init__(self, layout: RowLayout) -> None:
-        self._layout = layout
-        self.nbytes = layout.nbytes + 100 * len(layout.rows)
         # A tensor made in inference mode could not be written to outside of it.
         with torch.inference_mode(False):
             memory = torch.empty(layout.nbytes, dtype=torch.uint8, device="cpu")
             self.views: list[torch.Tensor] = [memory] * len(layout.rows)
-            self._matrices: list[Array] = []
+            self.matrices: list[Array] = []
             for group in layout._groups:
                 nbytes = len(group.places) * group.size * group.dtype.itemsize
                 part = memory[group.start : group.start + nbytes]
@@ -127,13 +116,24 @@ class RowBuffer:
                 for row, place in enumerate(group.places):
                     self.views[place] = matrix[row].view(layout.rows[place].shape)
                 array = part.numpy().view(DTYPES[group.dtype])
-                self._matrices.append(array.reshape(len(group.places), group.size))
-        self.reset()
+                self.matrices.append(array.reshape(len(group.places), group.size))
 
-    def reset(self) -> None:
-        """Begins a step: nothing is present."""
-        self.present = bytearray(len(self._layout.rows))
-        self._given_back = False
+
+class RowBuffer:
+    """The tensors of one step in their rows.
+
+    Attributes:
+        views: for each tensor the place to copy it to.
+        present: for each tensor whether that was done.
+    """
+
+    def __init__(self, layout: RowLayout, memory: _Memory) -> None:
+        self._layout = layout
+        # None from when it is given back: another step's from then on.
+        self._memory: _Memory | None = memory
+        self.views = memory.views
+        self.present = bytearray(len(layout.rows))
+        self.nbytes = layout.nbytes + 100 * len(layout.rows)
 
     def fill(self, tensors: list[torch.Tensor]) -> None:
         """Copies all tensors at once."""
@@ -143,7 +143,8 @@ class RowBuffer:
 
     def finish(self, batch: StepBatch) -> None:
         whole = all(self.present)
-        for group, matrix in zip(self._layout._groups, self._matrices, strict=True):
+        assert self._memory is not None
+        for group, matrix in zip(self._layout._groups, self._memory.matrices, strict=True):
             layout = group.layout
             if not whole:
                 here = [row for row, place in enumerate(group.places) if self.present[place]]
@@ -155,7 +156,7 @@ class RowBuffer:
             self._add(batch, layout, matrix, group.want)
         if not any(group.want.raw for group in self._layout._groups):
             # Everything is reduced: the memory can serve the next step at once.
-            self._give_back()
+            self.release()
 
     def _partial_layout(self, group: _Group, here: list[int]) -> Layout:
         # Kept: the writer keeps what it knows about a layout too.
@@ -181,12 +182,9 @@ class RowBuffer:
 
     def release(self) -> None:
         """Makes the memory free for another step, if it is not already."""
-        if not self._given_back:
-            self._give_back()
-
-    def _give_back(self) -> None:
-        self._given_back = True
-        self._layout._free.append(self)
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            self._layout._free.append(memory)
 
     def items(self) -> Iterator[tuple[str, Want, int]]:
         for place, row in enumerate(self._layout.rows):

@@ -144,7 +144,8 @@ class StepBatch:
         return entries + sum(block.nbytes for block in self.blocks)
 
 
-@dataclass(frozen=True, eq=False)
+# Not frozen: one is made at every saving step, in the training thread.
+@dataclass(eq=False)
 class PendingBatch:
     """A batch that the writer's thread makes: what training need not wait for happens there.
 

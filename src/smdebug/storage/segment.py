@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -228,32 +228,42 @@ def _last_seq(store: Store, worker: str) -> int:
     return last
 
 
+class _Piece(NamedTuple):
+    """An index file that is to be joined with others."""
+
+    key: str
+    first_step: int
+    table: pa.Table
+
+
 def compact(store: Store, worker: str, next_seq: Any) -> None:
     """Joins small index files of one worker: writes the new one, then deletes the old ones."""
-    group: list[IndexFile] = []
+    group: list[_Piece] = []
     rows = 0
     for key in list(store.list(INDEX_PREFIX)):
         name = parse_index_key(key)
         if name is None or name.seq is None or name.worker != worker:
             continue
-        piece = IndexFile(store, key, name, ColumnCache(0))
-        if piece.metadata.num_rows >= ROWS_PER_FILE // 2:
+        # Read at once: the metadata of hundreds of files weighs more than their rows.
+        file = IndexFile(store, key, name, ColumnCache(0))
+        if file.metadata.num_rows >= ROWS_PER_FILE // 2:
             continue
-        if rows + piece.metadata.num_rows > ROWS_PER_FILE:
+        if rows + file.metadata.num_rows > ROWS_PER_FILE:
             _join(store, worker, group, next_seq)
             group, rows = [], 0
-        group.append(piece)
-        rows += piece.metadata.num_rows
+        present = file.present_columns()
+        table = file.table([column for column in SCHEMA.names if column in present])
+        group.append(_Piece(key, int(file.step_range()[0]), table))
+        rows += table.num_rows
     _join(store, worker, group, next_seq)
 
 
-def _join(store: Store, worker: str, group: list[IndexFile], next_seq: Any) -> None:
+def _join(store: Store, worker: str, group: list[_Piece], next_seq: Any) -> None:
     if len(group) < 2:
         return
-    present = set().union(*(piece.present_columns() for piece in group))
-    columns = [name for name in SCHEMA.names if name in present]
-    table = newest_rows(pa.concat_tables([piece.table(columns) for piece in group]))
-    first = int(min(piece.step_range()[0] for piece in group))
+    tables = [piece.table for piece in group]
+    table = newest_rows(pa.concat_tables(tables, promote_options="default"))
+    first = min(piece.first_step for piece in group)
     store.write(index_key(first, next_seq(), worker), [encode_index(table)])
     for piece in group:
         store.delete(piece.key)

@@ -124,11 +124,15 @@ class RunWriter:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def submit(self, batch: StepBatch | PendingBatch) -> None:
+    def submit(self, batch: StepBatch | PendingBatch, finish: bool = False) -> None:
         """Hands over tensors of a step; waits while too much is unpublished.
 
         The step counts as finished when a batch of another step arrives, on `finish_step`, and on
         `close`. No reader ever sees an unfinished step.
+
+        Args:
+            batch: the tensors.
+            finish: the step is complete with them, as `finish_step` says.
 
         Raises:
             WriteFailed: an earlier batch could not be written.
@@ -147,6 +151,8 @@ class RunWriter:
             self._queued += size
             self._open_bytes += size
             self._put(batch)
+            if finish:
+                self._finish()
 
     def finish_step(self) -> None:
         """Says that the step handed over last is complete, so that it may be published."""
@@ -154,8 +160,11 @@ class RunWriter:
         with self._changed:
             self._raise_failure()
             self._require_open()
-            self._open_step, self._open_bytes = None, 0
-            self._put(Order("finish"))
+            self._finish()
+
+    def _finish(self) -> None:
+        self._open_step, self._open_bytes = None, 0
+        self._put(Order("finish"))
 
     def write_collections(self, text: str) -> None:
         """Writes this worker's collections file, replacing an earlier one."""

@@ -9,8 +9,9 @@ import sys
 
 import numpy as np
 import torch
-from smdebug.pytorch import Hook, ReductionConfig, SaveConfig, SaveConfigMode, modes
 from torch import nn
+
+from smdebug.pytorch import Hook, ReductionConfig, SaveConfig, SaveConfigMode, modes
 
 REDUCTIONS = ["min", "max", "mean", "std", "variance", "sum", "prod"]
 NORMS = ["l1", "l2"]

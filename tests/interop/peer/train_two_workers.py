@@ -11,8 +11,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
-from smdebug.pytorch import Hook, ReductionConfig, SaveConfig, modes
 from torch import nn
+
+from smdebug.pytorch import Hook, ReductionConfig, SaveConfig, modes
 
 WORKERS = 2
 STEPS = 4
