@@ -6,7 +6,7 @@ them, before they are added to what an earlier backward left.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,8 +17,6 @@ from smdebug.pytorch.tensors import local_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from torch.utils.hooks import RemovableHandle
 
     from smdebug.hook.capture import StepCapture
     from smdebug.hook.plan import StepPlan
@@ -90,7 +88,7 @@ class Gradients:
     ) -> None:
         self._offer = offer
         self._failed = failed
-        self._hooked: dict[int, tuple[torch.Tensor, RemovableHandle]] = {}
+        self._hooked: dict[int, tuple[torch.Tensor, Callable[[], None]]] = {}
         self._names: dict[int, list[str]] = {}
         self._capture: StepCapture | None = None
         self._places: dict[str, int] = {}
@@ -116,10 +114,21 @@ class Gradients:
         for parameter in found.parameters:
             # One that was frozen may train by now.
             if id(parameter) not in self._hooked and parameter.requires_grad:
-                register: Callable[..., RemovableHandle] = parameter.register_hook
-                handle = register(self._hook_of(id(parameter)))
-                self._hooked[id(parameter)] = (parameter, handle)
+                self._hooked[id(parameter)] = (parameter, self._attach(parameter))
         return True
+
+    def _attach(self, parameter: Any) -> Callable[[], None]:
+        """Puts a hook on a parameter; returns what takes it off."""
+        before = parameter._backward_hooks
+        handle = parameter.register_hook(self._hook_of(id(parameter)))
+
+        def detach() -> None:
+            handle.remove()
+            # Autograd would go on to look into the empty dict, at every backward.
+            if before is None and not parameter._backward_hooks:
+                parameter._backward_hooks = None
+
+        return detach
 
     def _hook_of(self, key: int) -> Callable[[torch.Tensor], None]:
         def fired(gradient: torch.Tensor) -> None:
@@ -163,16 +172,16 @@ class Gradients:
     def forget(self, registration: Registration) -> None:
         """Takes the hooks off the parameters of one module."""
         for _, parameter in registration.parameters():
-            _, handle = self._hooked.pop(id(parameter), (None, None))
-            if handle is not None:
-                handle.remove()
+            _, detach = self._hooked.pop(id(parameter), (None, None))
+            if detach is not None:
+                detach()
 
     def stop(self) -> None:
         """Takes the hooks off all parameters."""
         self._capture = self._buffer = None
         hooked, self._hooked = self._hooked, {}
-        for _, handle in hooked.values():
-            handle.remove()
+        for _, detach in hooked.values():
+            detach()
 
 
 class _GradientPlan:
