@@ -72,7 +72,12 @@ def test_a_second_run_leaves_the_first_alone(printed: tuple[Path, str]) -> None:
 
 
 def test_an_interrupt_is_clean(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "demo", str(tmp_path / "run"), "--steps", "1000000"]
+    # As at a terminal: a shell starts what runs in the background with interrupts switched off.
+    program = (
+        "import runpy, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "sys.argv[0] = 'demo'; runpy.run_module('demo', run_name='__main__')"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "run"), "--steps", "1000000"]
     demo = subprocess.Popen(
         command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -80,7 +85,10 @@ def test_an_interrupt_is_clean(tmp_path: Path) -> None:
         assert demo.stdout is not None
         began = any("learn to tell" in line for line in iter(demo.stdout.readline, ""))
         demo.send_signal(signal.SIGINT)
-        printed, errors = demo.communicate(timeout=60)
+        try:
+            printed, errors = demo.communicate(timeout=60)
+        finally:
+            demo.kill()
     assert began
     assert demo.returncode == 130
     assert "stopped; what was saved until then is in" in printed

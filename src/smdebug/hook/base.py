@@ -280,10 +280,10 @@ class BaseHook(HookCollections):
 
     def stats(self) -> HookStats:
         """Returns what the hook did and what it cost so far."""
+        stats = dataclasses.replace(self._stats, steps=self._steps.step + 1)
         if self._output is not None:
-            self._output.update(self._stats)
-        self._stats.steps = self._steps.step + 1
-        return self._stats
+            self._output.update(stats)
+        return stats
 
     def close(self) -> None:
         """Publishes everything, marks the run as finished, takes the hook off what it watches.
@@ -347,10 +347,8 @@ class BaseHook(HookCollections):
         self._make_plan()
         self._make_ready()
         with self._entered():
-            if self._capture is not None:
-                self._hand_over(finish=True)
-                self._write_changed_collections()
-                self._capture = None
+            self._end_step()
+        with self._entered():
             step = self._steps.advance()
             if self._saves():
                 plan = self._plan.at(step.mode, step.mode_step)
@@ -362,6 +360,15 @@ class BaseHook(HookCollections):
                     self._early = None
                 return self._capture if plan is not None else None
         return None
+
+    def _end_step(self) -> None:
+        """Gives the step before to the writer, if there is one; a failure does not keep it."""
+        try:
+            if self._capture is not None and self._guard.failed is None:
+                self._hand_over(finish=True)
+                self._write_changed_collections()
+        finally:
+            self._capture = None
 
     def _offer(self, name: str, tensor: Any) -> None:
         """Takes a tensor of the present step, if it is wanted."""
@@ -563,6 +570,9 @@ class BaseHook(HookCollections):
     def _after_fork(self) -> None:
         # The writer's thread and the claim are the parent's.
         self._forked = True
+        # The thread that held it is not here.
+        self._lock = threading.RLock()
+        self._capture = self._early = None
         if self._output is not None:
             self._output.leave()
 

@@ -42,6 +42,7 @@ class HookCollections:
         self._included = self._included_names()
         # What a user asks for may be changed: the plan is made again before the next step.
         self._collections_asked_for = True
+        self._planned = ""
         self._plan = SavePlan(self.get_collections(), self._included, options)
 
     @property
@@ -111,6 +112,11 @@ class HookCollections:
         if not self._collections_asked_for:
             return
         self._resolve_collections()
+        asked = self.collection_manager.to_json()
+        if asked == self._planned:
+            # Asked for, and not changed: what was found out about steps stays.
+            self._collections_asked_for = False
+            return
         collections = self.collection_manager.get_collections()
         for name, collection in collections.items():
             known = name in self.default_collections or name in self._plan.seen
@@ -120,6 +126,7 @@ class HookCollections:
         if CollectionKeys.ALL in included:
             included |= set(collections)
         self._plan = SavePlan(collections, included, self._options, self._plan)
+        self._planned = asked
         self._collections_asked_for = False
 
     def _resolve_collections(self) -> None:

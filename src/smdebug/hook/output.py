@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from smdebug.hook.capture import pending_batch
@@ -88,7 +89,7 @@ class RunOutput:
         written = self._writer.stats
         stats.bytes, stats.segments = written.bytes, written.segments
         stats.seconds_waited = written.seconds_waited
-        stats.collections = self._collections
+        stats.collections = _copied(self._collections)
 
 
 class DryOutput:
@@ -133,12 +134,17 @@ class DryOutput:
         """Nothing is shared."""
 
     def update(self, stats: HookStats) -> None:
-        stats.collections = self._collections
+        stats.collections = _copied(self._collections)
 
 
 def _said(raw: bool, reductions: tuple[str, ...]) -> str:
     parts = (["raw"] if raw else []) + list(reductions)
     return ", ".join(parts) or "shape"
+
+
+def _copied(collections: dict[str, CollectionStats]) -> dict[str, CollectionStats]:
+    # The writer's thread goes on to count.
+    return {name: replace(stats) for name, stats in list(collections.items())}
 
 
 def _count(taken: Taken, collections: dict[str, CollectionStats]) -> None:

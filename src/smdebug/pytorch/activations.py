@@ -155,13 +155,15 @@ class Activations:
         if registration is None or plan is None:
             return
         with self._entered():
-            # After an exception there is no output, and nothing to learn from half a forward.
-            if output is not None:
-                self.offer(registration.name, "output", output)
-                if self._learning is not None:
-                    key = (registration, registration.version)
-                    plan.memory[key] = self._learned(registration, plan, self._learning)
-            self.stop()
+            try:
+                # After an exception there is no output, and nothing to learn from half a forward.
+                if output is not None:
+                    self.offer(registration.name, "output", output)
+                    if self._learning is not None:
+                        key = (registration, registration.version)
+                        plan.memory[key] = self._learned(registration, plan, self._learning)
+            finally:
+                self.stop()
 
     def _learned(
         self, registration: Registration, plan: StepPlan, seen: dict[str, bool]

@@ -1,4 +1,4 @@
-"""The hook for PyTorch."""
+"""The hook for PyTorch. It has over 400 lines because a third of them document its arguments."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Hook(BaseHook):
         self._gradients = Gradients(self._offer, self._guard.caught)
         known = frozenset(each for group in self.default_collections.values() for each in group)
         self._activations = Activations(self._offer, self._entered, known)
-        self._shard_gradients = ShardGradients(self._gradients)
+        self._shard_gradients = ShardGradients(self._gradients, self._entered)
         self._warned = False
 
     # ---- registering
@@ -286,12 +286,12 @@ class Hook(BaseHook):
             )  # fmt: skip
 
     def _on_forward(self, registration: Registration, args: Any, kwargs: Any) -> None:
-        if in_backward() or self._closed:
+        if in_backward() or self._closed or self._forked:
             return
         registration.calls += 1
         capture = self._begin_step()
         if capture is None:
-            self._gradients.stop()
+            self._stop_watching()
             return
         plan = capture.plan
         assert plan is not None
@@ -304,9 +304,12 @@ class Hook(BaseHook):
             return
         with self._entered():
             registrations = list(self._registrations)
+            if any([each.refresh() for each in registrations]):
+                # What is remembered is about parts that may be gone.
+                self._plan.forget()
+                self._gradients.stop()
             taken = False
             for each in registrations:
-                each.refresh()
                 taken = self._take_weights(each, capture) or taken
             taken = self._gradients.begin(capture, registrations) or taken
             taken = self._activations.watch(registration, plan, args, kwargs) or taken
@@ -369,7 +372,8 @@ class Hook(BaseHook):
         return local is None or is_finite(local)
 
     def _version(self, tensor: Any) -> object:
-        return tensor._version
+        # Tensors of inference mode do not count what is written to them.
+        return None if tensor.is_inference() else tensor._version
 
     def _resolve_collections(self) -> None:
         names: dict[int, list[str]] = {}
@@ -397,8 +401,16 @@ class Hook(BaseHook):
                 )
         for handle in [*self._registrations.values(), *self._losses.values()]:
             handle.remove()
+        self._stop_watching()
+
+    def _stop_watching(self) -> None:
         self._activations.stop()
         self._gradients.stop()
+        self._shard_gradients.stop()
+
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        self._stop_watching()
 
 
 TornasoleHook = Hook

@@ -75,7 +75,7 @@ def tensors_in(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
             yield from tensors_in(item, (*_without_place(path), ""))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
-            item = getattr(value, field.name)
+            item = getattr(value, field.name, None)
             yield from tensors_in(item, (*_without_place(path), field.name))
 
 

@@ -101,10 +101,10 @@ class Registration:
         parts = self.module.modules()
         return any("_orig_mod" in m._modules or m._compiled_call_impl is not None for m in parts)
 
-    def refresh(self) -> None:
+    def refresh(self) -> bool:
         """Looks whether parts or parameters were added, removed, replaced or changed their type."""
         if self._fingerprint is not None and self._look() == self._fingerprint:
-            return
+            return False
         self.version += 1
         root = original_module(self.module)
         self.modules = {}
@@ -118,6 +118,7 @@ class Registration:
         ]
         self.lazy = any(torch.nn.parameter.is_lazy(each) for _, each in self._parameters)
         self._fingerprint = self._look()
+        return True
 
     def _look(self) -> list[object]:
         # Asked at every saving step: a few microseconds for a hundred parameters.

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _ALIGNMENT = 64
 # Larger raw tensors are written one by one: their checksums are computed beside the writing.
 _LARGE = 1 << 20
+# How many sets of tensors that were there together are remembered.
+_MOST_PARTIAL = 64
 
 
 class Row(NamedTuple):
@@ -163,6 +165,9 @@ class RowBuffer:
         places = tuple(group.places[row] for row in here)
         partial = self._layout._partial
         if places not in partial:
+            if len(partial) >= _MOST_PARTIAL:
+                # Other parts of it at every step, as of a mixture of experts.
+                partial.clear()
             partial[places] = self._layout._layout(places)
         return partial[places]
 

@@ -17,6 +17,8 @@ from smdebug.pytorch.registration import Callback, HookSet
 from smdebug.pytorch.tensors import local_tensor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from smdebug.pytorch.parameters import Gradients
     from smdebug.pytorch.registration import Registration
 
@@ -26,10 +28,12 @@ class ShardGradients:
 
     Args:
         gradients: where they go.
+        entered: a context for everything done in a callback.
     """
 
-    def __init__(self, gradients: Gradients) -> None:
+    def __init__(self, gradients: Gradients, entered: Callable[[], Any]) -> None:
         self._gradients = gradients
+        self._entered = entered
         self._hooks = HookSet()
         self._backward = -1
         self._before: dict[int, _Mark | None] = {}
@@ -43,12 +47,21 @@ class ShardGradients:
         self._hooks.add(registration.module.register_forward_hook(Callback(self._forward_ended)))
 
     def _forward_ended(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        with self._entered():
+            self._hooks.remove()
+            for _, tensor in tensors_in(output):
+                if tensor.requires_grad:
+                    tensor.register_hook(self._backward_began)
+
+    def stop(self) -> None:
+        """Waits for no forward any more."""
         self._hooks.remove()
-        for _, tensor in tensors_in(output):
-            if tensor.requires_grad:
-                tensor.register_hook(self._backward_began)
 
     def _backward_began(self, gradient: torch.Tensor) -> None:
+        with self._entered():
+            self._await_end()
+
+    def _await_end(self) -> None:
         backward = torch._C._current_graph_task_id()
         if backward != self._backward:
             self._backward = backward
@@ -57,6 +70,10 @@ class ShardGradients:
             engine.queue_callback(self._backward_ended)
 
     def _backward_ended(self) -> None:
+        with self._entered():
+            self._take()
+
+    def _take(self) -> None:
         before, self._before = self._before, {}
         for key, parameter in self._gradients.shards():
             shard, mark = _shard_of(parameter.grad), before.get(key)

@@ -247,7 +247,9 @@ class IndexFile:
             keep = True
         self._verify(group, missing)
         try:
-            table = self._file.read_row_group(group, columns=missing)
+            # One thread: those of Arrow's pool let go of Python's memory a little later, and one
+            # that does so while the interpreter ends brings the process down.
+            table = self._file.read_row_group(group, columns=missing, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise IndexReaderException(f"{self.key}: {error}") from error
         for name in missing:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 ROWS_PER_FILE = 1 << 20
 # From here on a checksum is worth a thread: it is taken while the bytes are being written.
 _LARGE = 1 << 20
+# How many layouts are remembered; a hook has a few, unless they change at every step.
+_MOST_LAYOUTS = 256
 
 
 class SegmentBuilder:
@@ -135,6 +137,8 @@ class SegmentBuilder:
         )  # fmt: skip
         if block.values is not None:
             if block.layout not in self._templates:
+                if len(self._templates) >= _MOST_LAYOUTS:
+                    self._templates.clear()
                 self._templates[block.layout] = LayoutTemplates(block.layout)
             # Every record ends on the alignment, so a block always starts on it.
             chunks: list[Buffer] = []

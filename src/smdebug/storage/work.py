@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -21,6 +22,16 @@ class Builder(Protocol):
     def publish(self) -> None: ...
     def discard(self) -> None: ...
     def close(self) -> None: ...
+
+
+@dataclass
+class WriterStats:
+    """What a writer did and what it cost the training thread."""
+
+    steps: int = 0
+    segments: int = 0
+    bytes: int = 0
+    seconds_waited: float = 0.0
 
 
 class Order:

@@ -13,7 +13,6 @@ import os
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError, WriteFailed
@@ -22,7 +21,7 @@ from smdebug.storage.classic_builder import ClassicBuilder
 from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.pace import flush_interval
 from smdebug.storage.segment import SegmentBuilder
-from smdebug.storage.work import Builder, Order, Work
+from smdebug.storage.work import Builder, Order, Work, WriterStats
 
 if TYPE_CHECKING:
     from smdebug.storage.store import Store
@@ -39,16 +38,6 @@ _LOOK_UP_SECONDS = 1.0
 _NAP_SECONDS = 0.05
 _WAKING_BYTES = 1 << 20
 _THREAD_DIED = WriteFailed("the writer's thread is gone; what waited for it was not written")
-
-
-@dataclass
-class WriterStats:
-    """What a writer did and what it cost the training thread."""
-
-    steps: int = 0
-    segments: int = 0
-    bytes: int = 0
-    seconds_waited: float = 0.0
 
 
 def _check_number(name: str, value: float | None, minimum: float) -> None:
@@ -275,9 +264,7 @@ class RunWriter:
     def _require_own_process(self) -> None:
         # Before the lock is touched: a fork may have copied it locked.
         if os.getpid() != self._process:
-            raise SMDebugRuntimeError(
-                "a forked process must not write to the run of its parent; make a writer of its own"
-            )
+            raise SMDebugRuntimeError("a forked process must not write to the run of its parent")
 
     def _require_open(self) -> None:
         if self._closed:
@@ -332,7 +319,7 @@ class RunWriter:
             batch = item.make()
             work.take(batch, batch.nbytes)
             # Copies that were only reduced are gone by now.
-            self._make_room(item.nbytes - batch.nbytes)
+            self._make_room(item.nbytes - batch.nbytes, item.step)
         elif isinstance(item, StepBatch):
             work.take(item, item.nbytes)
         elif item is None or item.what == "flush":
@@ -370,9 +357,11 @@ class RunWriter:
             self._unpublished -= steps - work.open_steps
         self._make_room(weight)
 
-    def _make_room(self, weight: int) -> None:
+    def _make_room(self, weight: int, step: int | None = None) -> None:
         with self._changed:
             self._queued = max(self._queued - weight, 0)
+            if step is not None and step == self._open_step:
+                self._open_bytes = max(self._open_bytes - weight, 0)
             self._changed.notify_all()
 
     def _compact(self) -> None:
