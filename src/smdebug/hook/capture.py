@@ -42,7 +42,33 @@ class Taken(Protocol):
         """Yields collections, and how many tensors and bytes were taken for them."""
 
 
-class TakenArray:
+class TakenOne:
+    """What is the same of every kind of single tensor; `finish` is the kind's own.
+
+    Args:
+        name: the tensor's name.
+        want: what is saved of it.
+        nbytes: its size.
+        held: how much memory it takes until it is written; as much as its size when None.
+    """
+
+    def __init__(self, name: str, want: Want, nbytes: int, held: int | None = None) -> None:
+        self._name = name
+        self._want = want
+        self._size = saved_bytes(nbytes, want)
+        self.nbytes = 200 + (nbytes if held is None else held)
+
+    def release(self) -> None:
+        """The memory goes with the last reference."""
+
+    def items(self) -> Iterator[tuple[str, Want, int]]:
+        yield self._name, self._want, self._size
+
+    def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
+        return [(self._want.collections, 1, self._size)]
+
+
+class TakenArray(TakenOne):
     """One tensor that is an array already.
 
     Args:
@@ -53,24 +79,12 @@ class TakenArray:
     """
 
     def __init__(self, name: str, array: Array, want: Want, time: float | None = None) -> None:
-        self._name = name
+        super().__init__(name, want, array.nbytes)
         self._array = array
-        self._want = want
         self._time = time
-        self.nbytes = array.nbytes + 200
 
     def finish(self, batch: StepBatch) -> None:
         batch.entries.append(entry_of(self._name, self._array, self._want, self._time))
-
-    def release(self) -> None:
-        """The array goes with the last reference."""
-
-    def items(self) -> Iterator[tuple[str, Want, int]]:
-        yield self._name, self._want, saved_bytes(self._array.nbytes, self._want)
-
-    def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
-        size = saved_bytes(self._array.nbytes, self._want)
-        return [(self._want.collections, 1, size)]
 
 
 def entry_of(name: str, array: Array, want: Want, time: float | None = None) -> Entry:

@@ -14,12 +14,10 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from smdebug.hook.capture import entry_of, reductions_of, saved_bytes
+from smdebug.hook.capture import TakenOne, entry_of, reductions_of
 from smdebug.storage.batch import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from smdebug.hook.plan import Want
     from smdebug.reductions import Array
     from smdebug.storage.batch import StepBatch
@@ -93,7 +91,7 @@ def to_numpy(tensor: torch.Tensor) -> Array:
     return plain
 
 
-class TakenTensor:
+class TakenTensor(TakenOne):
     """One tensor of the host that was copied.
 
     Args:
@@ -103,27 +101,15 @@ class TakenTensor:
     """
 
     def __init__(self, name: str, tensor: torch.Tensor, want: Want) -> None:
-        self._name = name
-        self._want = want
+        super().__init__(name, want, tensor.nbytes)
         # contiguous() would return a contiguous tensor itself, which training goes on to use.
         self._copy = tensor.clone(memory_format=torch.contiguous_format)
-        self._size = saved_bytes(tensor.nbytes, want)
-        self.nbytes = tensor.nbytes + 200
 
     def finish(self, batch: StepBatch) -> None:
         batch.entries.append(entry_of(self._name, to_numpy(self._copy), self._want))
 
-    def release(self) -> None:
-        """The copy goes with the last reference."""
 
-    def items(self) -> Iterator[tuple[str, Want, int]]:
-        yield self._name, self._want, self._size
-
-    def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
-        return [(self._want.collections, 1, self._size)]
-
-
-class TakenDeviceTensor:
+class TakenDeviceTensor(TakenOne):
     """One tensor of an accelerator: its reductions are computed there, its copy is under way.
 
     Nothing here waits for the device. `send` starts the transfer of the numbers of many tensors
@@ -136,8 +122,7 @@ class TakenDeviceTensor:
     """
 
     def __init__(self, name: str, tensor: torch.Tensor, want: Want) -> None:
-        self._name = name
-        self._want = want
+        super().__init__(name, want, tensor.nbytes, tensor.nbytes if want.raw else 0)
         self._device = tensor.device
         self._shape = tuple(tensor.shape)
         self._dtype = DTYPES[tensor.dtype]
@@ -145,8 +130,6 @@ class TakenDeviceTensor:
         self._names = reductions_of(self._dtype, want)
         self._numbers = device_reductions(tensor, self._names) if self._names else None
         self._ready: Any = None
-        self._size = saved_bytes(tensor.nbytes, want)
-        self.nbytes = (0 if self._copy is None else tensor.nbytes) + 200
 
     @staticmethod
     def send(taken: list[TakenDeviceTensor]) -> None:
@@ -173,15 +156,6 @@ class TakenDeviceTensor:
             numbers = dict(zip(self._names, self._numbers.tolist(), strict=True))
         value = None if self._copy is None else to_numpy(self._copy)
         batch.entries.append(Entry(self._name, value, numbers, self._shape, self._dtype.name))
-
-    def release(self) -> None:
-        """The copy goes with the last reference."""
-
-    def items(self) -> Iterator[tuple[str, Want, int]]:
-        yield self._name, self._want, self._size
-
-    def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
-        return [(self._want.collections, 1, self._size)]
 
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
