@@ -60,6 +60,49 @@ def test_watching_works_in_inference_mode(tmp_path: Path) -> None:
     assert "Linear_input_0" in trial.tensor_names()
 
 
+def test_what_inference_mode_overwrites_is_saved_as_it_was(tmp_path: Path) -> None:
+    """Its tensors do not count writes, so nothing but a copy can be trusted."""
+    config = smd.SaveConfig(save_interval=1000, start_step=1000, when_nan="Sequential_output")
+    hook = smd.Hook(tmp_path, save_all=True, save_config=config, on_error="raise")
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 2))
+    with torch.no_grad():
+        model[0].weight.fill_(-1.0)
+        model[0].bias.fill_(0.0)
+        model[2].weight.fill_(float("nan"))
+    hook.register_module(model)
+    with torch.inference_mode():
+        model(torch.ones(1, 2))
+    hook.close()
+    trial = smd.create_trial(str(tmp_path))
+    assert trial.tensor("0_output_0").value(0).tolist() == [[-2.0, -2.0]]
+    assert trial.tensor("1_output_0").value(0).tolist() == [[0.0, 0.0]]
+
+
+def test_a_model_registered_later_is_saved_at_the_steps_of_the_first(tmp_path: Path) -> None:
+    first, second = nn.ReLU(), nn.Linear(2, 2)
+    hook = every_step(tmp_path, include_collections=["weights"])
+    hook.register_module(first)
+    for _ in range(3):
+        first(torch.ones(1, 2))
+    hook.register_module(second)
+    first(torch.ones(1, 2))
+    hook.close()
+    assert smd.create_trial(str(tmp_path)).tensor("Linear_weight").steps() == [3]
+
+
+def test_steps_are_counted_on_after_a_failure(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    hook = smd.Hook(tmp_path / "run", save_all=True, save_config=smd.SaveConfig(save_interval=1))
+    hook.register_module(model)
+    model(torch.ones(1, 2))
+    (tmp_path / "run" / "events").write_text("in the way")
+    for _ in range(6):
+        hook.flush()
+        model(torch.ones(1, 2))
+    assert hook.step == 6
+    hook.close()
+
+
 @dataclass
 class Unset:
     """An output of which a field is set later, or never."""

@@ -26,7 +26,7 @@ from smdebug.hook.capture import StepCapture, TakenArray
 from smdebug.hook.claim import Claim
 from smdebug.hook.collections import HookCollections
 from smdebug.hook.current import set_hook
-from smdebug.hook.guard import Guard
+from smdebug.hook.guard import Entered, Guard
 from smdebug.hook.output import DryOutput, Output, RunOutput
 from smdebug.hook.plan import Want
 from smdebug.hook.stats import HookStats
@@ -386,7 +386,8 @@ class BaseHook(HookCollections):
         """Looks whether a watched tensor is finite; keeps those that are saved if one is not."""
         assert capture.plan is not None
         if capture.plan.may_want(name):
-            capture.held[name] = (tensor, self._version(tensor))
+            held = self._hold(tensor)
+            capture.held[name] = (held, self._version(held))
         config = capture.plan.watcher(name)
         if config is None or self._is_finite(tensor):
             return
@@ -414,9 +415,9 @@ class BaseHook(HookCollections):
         self._make_ready()
         return self._writes and self._guard.failed is None
 
-    def _entered(self) -> _Entered:
+    def _entered(self) -> Entered:
         """Around everything the hook does in the training thread: time, lock, failures."""
-        return _Entered(self._lock, self._stats, self._guard)
+        return Entered(self._lock, self._stats, self._guard)
 
     # ---- what an adapter answers
 
@@ -451,6 +452,10 @@ class BaseHook(HookCollections):
         """Whether all of a tensor is finite."""
         array = self._as_array("tensor", tensor)
         return array.dtype.kind not in "fcV" or bool(np.isfinite(array).all())
+
+    def _hold(self, tensor: Any) -> Any:
+        """What is kept of a tensor that may have to be saved later in the step."""
+        return tensor
 
     def _version(self, tensor: Any) -> object:
         """Something that changes when the tensor's memory is written to."""
@@ -575,29 +580,6 @@ class BaseHook(HookCollections):
         self._capture = self._early = None
         if self._output is not None:
             self._output.leave()
-
-
-class _Entered:
-    """A context that counts the time, holds the lock, and gives exceptions to the guard."""
-
-    __slots__ = ("_began", "_guard", "_lock", "_stats")
-
-    def __init__(self, lock: Any, stats: HookStats, guard: Guard) -> None:
-        self._lock = lock
-        self._stats = stats
-        self._guard = guard
-
-    def __enter__(self) -> None:
-        self._began = time.perf_counter()
-        self._lock.acquire()
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        self._lock.release()
-        self._stats.seconds += time.perf_counter() - self._began
-        if isinstance(error, Exception):
-            self._guard.caught(error)
-            return True
-        return False
 
 
 def _checked_out_dir(options: HookOptions) -> str:

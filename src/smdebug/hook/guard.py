@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import logging
+import time
+from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import WriteFailed
+
+if TYPE_CHECKING:
+    from smdebug.hook.stats import HookStats
 
 logger = logging.getLogger("smdebug.hook")
 
@@ -41,6 +46,32 @@ class Guard:
         if self.failed is not None and self._on_error == "raise" and not self._raised:
             self._raised = True
             raise self.failed
+
+
+class Entered:
+    """A context that counts the time, holds the lock, and gives exceptions to the guard.
+
+    One object may serve many times, one after the other: it is the lock that makes it so.
+    """
+
+    __slots__ = ("_began", "_guard", "_lock", "_stats")
+
+    def __init__(self, lock: Any, stats: HookStats, guard: Guard) -> None:
+        self._lock = lock
+        self._stats = stats
+        self._guard = guard
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._began = time.perf_counter()
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        self._stats.seconds += time.perf_counter() - self._began
+        self._lock.release()
+        if isinstance(error, Exception):
+            self._guard.caught(error)
+            return True
+        return False
 
 
 def _lost(error: BaseException) -> str:

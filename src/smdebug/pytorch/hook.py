@@ -125,7 +125,7 @@ class Hook(BaseHook):
         super().__init__(options)
         self._registrations: dict[Registration, Handle] = {}
         self._losses: dict[torch.nn.Module, Handle] = {}
-        self._gradients = Gradients(self._offer, self._guard.caught)
+        self._gradients = Gradients(self._offer, self._entered())
         known = frozenset(each for group in self.default_collections.values() for each in group)
         self._activations = Activations(self._offer, self._entered, known)
         self._shard_gradients = ShardGradients(self._gradients, self._entered)
@@ -179,6 +179,8 @@ class Hook(BaseHook):
             self._plan.forget()
 
         self._registrations[registration] = Handle(remove)
+        # The steps of the others save its parameters too.
+        self._plan.forget()
         return self._registrations[registration]
 
     def register_hook(self, module: torch.nn.Module) -> Handle:
@@ -371,8 +373,11 @@ class Hook(BaseHook):
         local = local_tensor(tensor, "")
         return local is None or is_finite(local)
 
+    def _hold(self, tensor: Any) -> Any:
+        # Nothing would tell that a tensor of inference mode was overwritten meanwhile.
+        return tensor.clone() if tensor.is_inference() else tensor
+
     def _version(self, tensor: Any) -> object:
-        # Tensors of inference mode do not count what is written to them.
         return None if tensor.is_inference() else tensor._version
 
     def _resolve_collections(self) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from smdebug.hook.capture import StepCapture
+    from smdebug.hook.guard import Entered
     from smdebug.hook.plan import StepPlan
     from smdebug.pytorch.registration import Registration
 
@@ -78,16 +79,12 @@ class Gradients:
 
     Args:
         offer: takes one tensor the general way.
-        failed: is told of an exception; none may reach autograd.
+        inside: the context for everything done in a callback; one for all gradients.
     """
 
-    def __init__(
-        self,
-        offer: Callable[[str, torch.Tensor], None],
-        failed: Callable[[Exception], None],
-    ) -> None:
+    def __init__(self, offer: Callable[[str, torch.Tensor], None], inside: Entered) -> None:
         self._offer = offer
-        self._failed = failed
+        self._inside = inside
         self._hooked: dict[int, tuple[torch.Tensor, Callable[[], None]]] = {}
         self._names: dict[int, list[str]] = {}
         self._capture: StepCapture | None = None
@@ -139,7 +136,7 @@ class Gradients:
 
     def take(self, key: int, gradient: torch.Tensor) -> None:
         """Takes a gradient, by the identity of its parameter."""
-        try:
+        with self._inside:
             for name in self._names.get(key, ()):
                 place = self._places.get(name)
                 if place is None or type(gradient) is not torch.Tensor or gradient.is_sparse:
@@ -155,8 +152,6 @@ class Gradients:
                 plain = gradient.detach() if gradient.requires_grad else gradient
                 buffer.views[place].copy_(plain)
                 buffer.present[place] = 1
-        except Exception as error:
-            self._failed(error)
 
     def shards(self) -> list[tuple[int, torch.Tensor]]:
         """The parameters of which this process has only a shard, as FSDP keeps them."""
