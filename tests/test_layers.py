@@ -18,6 +18,7 @@ LAYERS = {
     "pytorch": {"hook", "config", "storage"},
     "trials": {"config", "storage"},
     "analysis": {"trials"},
+    "rules": {"config", "storage", "trials", "analysis"},
     "core": {"config", "storage", "trials", "analysis"},
     "testing": {"config", "storage", "trials"},
     "": {"config", "trials"},

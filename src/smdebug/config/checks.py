@@ -58,6 +58,31 @@ def step_list(key: str, value: object) -> list[int]:
     return steps
 
 
+def number(
+    key: str, value: object, minimum: float | None = None, maximum: float | None = None
+) -> float:
+    """Returns a finite number within bounds; number strings pass, bools do not.
+
+    Example:
+        >>> number("threshold", "1e-7", minimum=0)
+        1e-07
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        found = float(value)  # type: ignore[arg-type]  # whatever it is, float() decides
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    low = -math.inf if minimum is None else minimum
+    high = math.inf if maximum is None else maximum
+    if not math.isfinite(found) or not low <= found <= high:
+        bounds = [] if minimum is None else [f"of at least {minimum:g}"]
+        bounds += [] if maximum is None else [f"of at most {maximum:g}"]
+        expected = " ".join(["a number", " and ".join(bounds)]).strip()
+        raise SMDebugValueError(f"{key} must be {expected}, got {shown(value)}")
+    return found
+
+
 def seconds(key: str, value: object) -> float:
     """Returns a finite number of seconds that is not negative; number strings pass."""
     try:

@@ -177,14 +177,22 @@ def _value(record: memoryview, place: Place) -> Array:
     return value.tensor
 
 
-def places_of(table: pa.Table, tensor: str) -> list[Place | None]:
-    """Where the raw values of rows lie; None for rows that have no record."""
+def places_of(table: pa.Table, tensor: str | None = None) -> list[Place | None]:
+    """Where the raw values of rows lie; None for rows that have no record.
+
+    Args:
+        table: the rows.
+        tensor: the tensor they are of; None when the rows say it themselves.
+    """
     columns = [table[name].to_pylist() for name in _PLACE_COLUMNS]
+    tensors = table["tensor"].to_pylist() if tensor is None else [tensor] * table.num_rows
     return [
         None
         if offset is None
-        else Place(file, offset, length, checksum, tensor, step, seq < 0, digest)
-        for file, offset, length, checksum, digest, step, seq in zip(*columns, strict=True)
+        else Place(file, offset, length, checksum, name, step, seq < 0, digest)
+        for file, offset, length, checksum, digest, step, seq, name in zip(
+            *columns, tensors, strict=True
+        )
     ]
 
 

@@ -285,6 +285,22 @@ class RunReader:
 
         return newest_rows(self._again(read)).select(list(columns))
 
+    def table_within(self, begin: int, end: int, columns: Sequence[str]) -> pa.Table:
+        """The rows of the steps `begin <= step < end`, by worker, tensor and step."""
+        needed = list(dict.fromkeys([*columns, *_ORDERING]))
+
+        def read() -> pa.Table:
+            pieces = [EMPTY.select(needed)]
+            for segment in self._holding(begin, end - 1):
+                table = segment.table(needed)
+                steps = table["step"].to_numpy()
+                if len(steps) and (steps.min() < begin or steps.max() >= end):
+                    table = table.filter((steps >= begin) & (steps < end))
+                pieces.append(table)
+            return pa.concat_tables(pieces)
+
+        return newest_rows(self._again(read)).select(list(columns))
+
     def check_all(self) -> None:
         """Verifies every byte of the v2 index files."""
         for file in self._files.values():

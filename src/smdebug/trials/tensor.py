@@ -23,7 +23,7 @@ from smdebug.reductions import (
     compute_reduction,
 )
 from smdebug.storage.dtypes import dtype_of
-from smdebug.storage.raw import VALUE_COLUMNS, as_dtype, places_of, value_in_index
+from smdebug.storage.raw import VALUE_COLUMNS
 from smdebug.trials.rows import RowIndex
 from smdebug.trials.steps import StepState
 
@@ -360,17 +360,7 @@ class Tensor:
     def _read_values(self, rows: RowIndex, chosen: list[int]) -> list[Array | None]:
         if not chosen:
             return []
-        table = rows.table.take(chosen)
-        places = places_of(table, self.name)
-        raw = iter(self.trial.read_values([place for place in places if place is not None]))
-        columns = [table[name].to_pylist() for name in ("value", "dtype", "shape")]
-        values: list[Array | None] = []
-        for place, value, dtype, shape in zip(places, *columns, strict=True):
-            if place is not None:
-                values.append(as_dtype(next(raw), dtype))
-            else:
-                values.append(value_in_index(value, dtype, shape))
-        return values
+        return self.trial.row_values(rows.table.take(chosen), self.name)
 
     def __repr__(self) -> str:
         return f"<Tensor {self.name!r} of trial {self.trial.name!r}>"

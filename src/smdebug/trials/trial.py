@@ -20,7 +20,10 @@ from smdebug.exceptions import (
 )
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.catalog import mode_bit
+from smdebug.storage.control import StopRequest, write_stop
+from smdebug.storage.findings import Finding, read_findings
 from smdebug.storage.layout import LAST_STEP
+from smdebug.storage.raw import as_dtype, places_of, value_in_index
 from smdebug.storage.reader import RunReader
 from smdebug.storage.store import Store, open_store
 from smdebug.trials.collections import RunCollections
@@ -422,7 +425,44 @@ class Trial:
         self.maybe_refresh()
         return run_query(query, self._reader, self.range_steps)
 
-    # ---- for Tensor
+    # ---- what rules found
+
+    def findings(self) -> list[Finding]:
+        """What rules found in this run so far, by step.
+
+        Example:
+            >>> for finding in trial.findings():  # doctest: +SKIP
+            ...     print(finding)
+        """
+        return read_findings(self.store)
+
+    def request_stop(self, reason: str, finding: Finding | None = None) -> None:
+        """Asks the job that writes this run to stop; its hook obeys when its next step begins.
+
+        Args:
+            reason: a sentence for the job's log.
+            finding: what it is about.
+
+        Example:
+            >>> trial.request_stop("the loss will not come down any more")  # doctest: +SKIP
+        """
+        about = {} if finding is None else {"rule": finding.rule, "step": finding.step}
+        tensor = None if finding is None else finding.tensor
+        write_stop(self.store, StopRequest(reason, tensor=tensor, **about))  # type: ignore[arg-type]
+
+    # ---- for Tensor and rules
+
+    @property
+    def store(self) -> Store:
+        """Where the run is kept."""
+        return self._store
+
+    def rows_between(self, begin: int, end: int, columns: list[str]) -> pa.Table:
+        """The rows of the global steps `begin <= step < end`, within the range of the trial."""
+        first, last = self.range_steps
+        begin = max(begin, first or 0)
+        end = end if last is None else min(end, last)
+        return self._reader.table_within(begin, end, columns)
 
     def original_name(self, tensor: str) -> str:
         """The name a tensor had in the framework's graph."""
@@ -436,6 +476,24 @@ class Trial:
         needed = list(dict.fromkeys([*columns, "step"]))
         table = self._reader.rows(tensor, needed, steps)
         return table.filter(in_range(table["step"].to_numpy(), begin, end)).select(columns)
+
+    def row_values(self, table: pa.Table, tensor: str | None = None) -> list[Array | None]:
+        """The raw values of rows; None where only reductions were saved.
+
+        Args:
+            table: rows with the columns `VALUE_COLUMNS`.
+            tensor: the tensor they are of; None when the rows say it themselves.
+        """
+        places = places_of(table, tensor)
+        raw = iter(self.read_values([place for place in places if place is not None]))
+        columns = [table[name].to_pylist() for name in ("value", "dtype", "shape")]
+        values: list[Array | None] = []
+        for place, value, dtype, shape in zip(places, *columns, strict=True):
+            if place is not None:
+                values.append(as_dtype(next(raw), dtype))
+            else:
+                values.append(value_in_index(value, dtype, shape))
+        return values
 
     def read_values(self, places: list[Place]) -> list[Array]:
         """Reads records, waiting for an event file that is late."""

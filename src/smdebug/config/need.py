@@ -1,0 +1,46 @@
+"""What has to be saved so that a rule can run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# How often a hook saves for its rules when it is told no schedule: numbers at every step.
+DEFAULT_RULE_INTERVAL = 10
+
+
+@dataclass(frozen=True)
+class Need:
+    """Tensors that a rule reads, and what it reads of them.
+
+    Attributes:
+        collection: the collection they are in: one of the framework's own, or one made for them.
+        reductions: the reductions it reads.
+        raw: whether it reads the tensors themselves.
+        include_regex: names of the tensors, for a collection that the framework does not have.
+        layers: kinds of layers whose inputs or outputs they are: class names in lower case, `model`
+            for what the model takes and returns, `loss` for the losses.
+        tensor: `"input"` or `"output"`, of those layers.
+        index: which of several inputs or outputs; all of them when None.
+        every: how often to save when the hook is told no schedule.
+        end_step: from this step on they are of no use; None for never.
+
+    Example:
+        >>> Need("gradients", reductions=("abs_mean",)).described
+        'abs_mean of the collection gradients'
+    """
+
+    collection: str
+    reductions: tuple[str, ...] = ()
+    raw: bool = False
+    include_regex: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+    tensor: str = "output"
+    index: int | None = None
+    every: int = DEFAULT_RULE_INTERVAL
+    end_step: int | None = None
+
+    @property
+    def described(self) -> str:
+        """What it is, in words."""
+        parts = [*self.reductions, *(["the tensors themselves"] if self.raw else [])]
+        return f"{', '.join(parts) or 'anything'} of the collection {self.collection}"

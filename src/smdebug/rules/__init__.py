@@ -1,0 +1,26 @@
+"""Rules: what went wrong in a run, in which tensor, at which step."""
+
+from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.outcome import Outcome, RuleReport
+from smdebug.rules.registry import make_rule, rule_class, rule_names
+from smdebug.rules.required_tensors import RequiredTensors, RequiredTensorsForTrial
+from smdebug.rules.rule import Rule
+from smdebug.rules.rule_invoker import invoke_rule
+from smdebug.rules.runner import RuleRunner, run_rules
+from smdebug.storage.findings import Finding
+
+__all__ = [
+    "ColumnRule",
+    "Finding",
+    "Outcome",
+    "RequiredTensors",
+    "RequiredTensorsForTrial",
+    "Rule",
+    "RuleReport",
+    "RuleRunner",
+    "invoke_rule",
+    "make_rule",
+    "rule_class",
+    "rule_names",
+    "run_rules",
+]

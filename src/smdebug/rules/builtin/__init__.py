@@ -1,0 +1,1 @@
+"""The built-in rules, one in each module."""

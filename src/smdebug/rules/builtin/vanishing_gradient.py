@@ -1,0 +1,57 @@
+"""Gradients that have become so small that nothing is learned from them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from smdebug.config import checks
+from smdebug.config.collection import CollectionKeys
+from smdebug.config.need import Need
+from smdebug.rules.column_rule import ColumnRule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from smdebug.rules.block import StepBlock
+    from smdebug.storage.findings import Finding
+    from smdebug.trials.trial import Trial
+
+
+class VanishingGradient(ColumnRule):
+    """Fires when the mean of the absolute values of a gradient is below a threshold.
+
+    Args:
+        base_trial: the trial to look at.
+        threshold: the smallest mean that counts as a gradient.
+        action_str: what to do when it fires; see `Rule`.
+
+    Example:
+        >>> run_rules("/tmp/run", ["VanishingGradient:threshold=1e-6"])  # doctest: +SKIP
+    """
+
+    reads = ("abs_mean",)
+
+    def __init__(
+        self, base_trial: Trial | None, threshold: Any = 1e-7, action_str: Any = ""
+    ) -> None:
+        super().__init__(base_trial, action_str)
+        self.threshold = checks.number("threshold", threshold, minimum=0)
+        self.gradients = self.choose([CollectionKeys.GRADIENTS])
+
+    def needs(self) -> tuple[Need, ...]:
+        """The mean of the absolute values of every gradient."""
+        return (Need(CollectionKeys.GRADIENTS, reductions=("abs_mean",)),)
+
+    def judge(self, block: StepBlock) -> Iterable[Finding]:
+        """Compares every gradient with the threshold."""
+        table = self.table(block, "abs_mean", self.gradients)
+        return self.hits(
+            block,
+            table,
+            table.values < self.threshold,
+            lambda column, value: (
+                f"{column.tensor} has vanished: the mean of its absolute values is {value:.3g}, "
+                f"below {self.threshold:.3g}"
+            ),
+            self.threshold,
+        )

@@ -1,0 +1,71 @@
+"""Invoking one rule step after step, as scripts for smdebug 1.0 do."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from smdebug.exceptions import (
+    NoMoreData,
+    RuleEvaluationConditionMet,
+    StepUnavailable,
+    TensorUnavailable,
+    TensorUnavailableForStep,
+)
+from smdebug.rules.column_rule import ColumnRule
+from smdebug.trials.steps import StepState
+
+if TYPE_CHECKING:
+    from smdebug.rules.rule import Rule
+    from smdebug.trials.trial import Trial
+
+logger = logging.getLogger("smdebug.rules")
+
+
+def invoke_rule(
+    rule_obj: Rule,
+    start_step: int = 0,
+    end_step: int | None = None,
+    raise_eval_cond: bool = False,
+) -> None:
+    """Invokes a rule at step after step, waiting for those that are yet to come.
+
+    Returns when the job has ended and all of its steps were looked at, or at `end_step`.
+
+    Args:
+        rule_obj: the rule.
+        start_step: the first global step.
+        end_step: the step to stop before; None goes on to the end of the run.
+        raise_eval_cond: raise when the rule fires, instead of logging it and going on.
+
+    Raises:
+        RuleEvaluationConditionMet: the rule fired, and `raise_eval_cond` is True.
+        InsufficientInformationForRuleInvocation: nothing that a built-in rule needs was saved.
+
+    Example:
+        >>> invoke_rule(VanishingGradient(trial), raise_eval_cond=True)  # doctest: +SKIP
+    """
+    step, trial = start_step, rule_obj.base_trial
+    while end_step is None or step < end_step:
+        try:
+            rule_obj.invoke(step)
+        except NoMoreData:
+            break
+        except (StepUnavailable, TensorUnavailable, TensorUnavailableForStep) as error:
+            logger.debug("%s is not invoked at step %d: %s", rule_obj.rule_name, step, error)
+        except RuleEvaluationConditionMet as fired:
+            if raise_eval_cond:
+                raise
+            logger.info("%s: %s", fired, rule_obj.finding_at(step).message)
+            if fired.end_of_rule:
+                break
+        step = _next_step(trial, step)
+    if isinstance(rule_obj, ColumnRule):
+        rule_obj.require_information()
+
+
+def _next_step(trial: Trial, step: int) -> int:
+    """The step to look at next: those that were passed over need not be asked for one by one."""
+    if trial.has_passed_step(step + 1) is not StepState.UNAVAILABLE:
+        return step + 1
+    return next((known for known in trial.steps() if known > step), step + 1)

@@ -1,0 +1,226 @@
+"""Many rules over one trial, in one pass: live, or over a run that has ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from smdebug.analysis.utils import no_refresh
+from smdebug.exceptions import (
+    InsufficientInformationForRuleInvocation,
+    SMDebugValueError,
+    StepUnavailable,
+    TensorUnavailable,
+    TensorUnavailableForStep,
+)
+from smdebug.rules.column_rule import ColumnRule, blocks_of
+from smdebug.rules.outcome import COULD_NOT_RUN, FAILED, FOUND, Outcome, RuleReport
+from smdebug.rules.registry import make_rule
+from smdebug.storage.findings import read_findings, write_findings, write_report
+from smdebug.trials.create import create_trial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from smdebug.rules.block import StepBlock
+    from smdebug.rules.rule import Rule
+    from smdebug.storage.findings import Finding
+    from smdebug.trials.trial import Trial
+
+logger = logging.getLogger("smdebug.rules")
+
+_SKIPPED = (StepUnavailable, TensorUnavailable, TensorUnavailableForStep)
+# How long a live trial is left alone before it is looked at again.
+_PAUSE = 1.0
+
+
+class RuleRunner:
+    """Evaluates rules over a trial, every step once.
+
+    Args:
+        trial: the trial.
+        rules: names, `"Name:parameter=value"`, dicts, classes (see `make_rule`), or rules of this
+            trial.
+        on_finding: called with everything that is found, before it is recorded.
+        record: keep findings and outcomes in the run.
+
+    Example:
+        >>> runner = RuleRunner(trial, ["VanishingGradient"])  # doctest: +SKIP
+        >>> runner.look()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        rules: Iterable[Any],
+        on_finding: Callable[[Finding], None] | None = None,
+        record: bool = True,
+    ) -> None:
+        self.trial = trial
+        self.rules: list[Rule] = [make_rule(rule, trial) for rule in rules]
+        if not self.rules:
+            raise SMDebugValueError("rules must name at least one rule, got none")
+        for rule in self.rules:
+            if rule.base_trial != trial:
+                raise SMDebugValueError(
+                    f"rules must be of the trial {trial.name}, got {rule.rule_name} of "
+                    f"{rule.base_trial!r}"
+                )
+        self._on_finding = on_finding
+        self._record = record
+        self._outcomes = [
+            Outcome(rule.rule_name, parameters=_parameters(rule)) for rule in self.rules
+        ]
+        self._judged = -1
+        self._recorded: set[Finding] | None = None
+
+    @property
+    def last_step(self) -> int:
+        """The last global step that was looked at; -1 before the first."""
+        return self._judged
+
+    def look(self) -> list[Finding]:
+        """Evaluates the rules over the steps that have come since the last look."""
+        found: list[Finding] = []
+        self.trial.maybe_refresh()
+        with no_refresh(self.trial):
+            reads = {name for rule in self._columns() for name in rule.reads}
+            for block in blocks_of(self.trial, self._judged + 1, sorted(reads)):
+                for place, rule in enumerate(self.rules):
+                    found += self._caught(place, lambda: self._judge(rule, block))  # noqa: B023
+                self._judged = int(block.steps[-1])
+        for place, rule in enumerate(self.rules):
+            if isinstance(rule, ColumnRule) and not self.trial.loaded_all_steps:
+                found += self._caught(place, lambda: rule.idle(time.time()))  # noqa: B023
+        self._keep(found)
+        return found
+
+    def finish(self) -> RuleReport:
+        """Looks for the last time, and says what became of each rule."""
+        found = self.look()
+        rest: list[Finding] = []
+        for place, rule in enumerate(self.rules):
+            if isinstance(rule, ColumnRule):
+                rest += self._caught(place, rule.finish)
+                self._settle(self._outcomes[place], rule)
+        self._keep(rest)
+        report = self.report()
+        if self._record:
+            write_report(self.trial.store, report.to_dict())
+        logger.debug("%d findings in the last look", len(found) + len(rest))
+        return report
+
+    def report(self) -> RuleReport:
+        """What became of each rule so far."""
+        return RuleReport(self._outcomes, self.trial.name, self._judged)
+
+    def run(self, follow: bool = True, stop: threading.Event | None = None) -> RuleReport:
+        """Evaluates the rules until the run has ended.
+
+        Args:
+            follow: wait for steps to come while the job runs; False looks at what is there.
+            stop: ends the evaluation early when it is set.
+        """
+        stop = stop or threading.Event()
+        self.look()
+        while follow and not self.trial.loaded_all_steps and not stop.wait(_PAUSE):
+            self.look()
+        return self.finish()
+
+    # ---- inside
+
+    def _columns(self) -> list[ColumnRule]:
+        return [rule for rule in self.rules if isinstance(rule, ColumnRule)]
+
+    def _judge(self, rule: Rule, block: StepBlock) -> Iterable[Finding]:
+        if isinstance(rule, ColumnRule):
+            return rule.look(block)
+        return self._step_by_step(rule, block)
+
+    def _step_by_step(self, rule: Rule, block: StepBlock) -> Iterator[Finding]:
+        for step in block.steps.tolist():
+            try:
+                rule.req_tensors.clear()
+                rule.set_required_tensors(step)
+                rule.req_tensors.fetch()
+                if rule.invoke_at_step(step):
+                    yield rule.finding_at(step)
+            except _SKIPPED as error:
+                logger.debug("%s at step %d: %s", rule.rule_name, step, error)
+
+    def _caught(self, place: int, work: Callable[[], Iterable[Finding]]) -> list[Finding]:
+        """What a rule finds; one that raises is out, and the others go on."""
+        outcome, rule = self._outcomes[place], self.rules[place]
+        if outcome.status in (COULD_NOT_RUN, FAILED):
+            return []
+        found: list[Finding] = []
+        try:
+            # One by one: what came before a failure stays.
+            for finding in work():
+                found.append(finding)
+        except InsufficientInformationForRuleInvocation as error:
+            outcome.status, outcome.message = COULD_NOT_RUN, error.message
+            logger.warning("%s", error)
+        except Exception as error:
+            outcome.status, outcome.message = FAILED, f"{type(error).__name__}: {error}"
+            logger.exception("rule %s failed and is left out from now on", rule.rule_name)
+        if found and outcome.status not in (COULD_NOT_RUN, FAILED):
+            outcome.status = FOUND
+        outcome.findings += found
+        return found
+
+    def _settle(self, outcome: Outcome, rule: ColumnRule) -> None:
+        """A rule that had nothing to look at has not passed."""
+        missing = rule.missing()
+        if missing and outcome.status not in (FAILED, FOUND):
+            outcome.status, outcome.message = COULD_NOT_RUN, missing
+            logger.warning("%s", InsufficientInformationForRuleInvocation(rule.rule_name, missing))
+
+    def _keep(self, found: Sequence[Finding]) -> None:
+        for finding in found:
+            self._act(finding)
+        if self._record and found:
+            if self._recorded is None:
+                # Rules may have been run over this trial before.
+                self._recorded = set(read_findings(self.trial.store))
+            fresh = [finding for finding in found if finding not in self._recorded]
+            write_findings(self.trial.store, fresh)
+            self._recorded.update(fresh)
+
+    def _act(self, finding: Finding) -> None:
+        for rule in self.rules:
+            if rule.rule_name == finding.rule:
+                rule.act(finding)
+                break
+        if self._on_finding is not None:
+            self._on_finding(finding)
+
+
+def run_rules(
+    trial: Trial | str,
+    rules: Iterable[Any],
+    *,
+    follow: bool = True,
+    record: bool = True,
+    on_finding: Callable[[Finding], None] | None = None,
+) -> RuleReport:
+    """Evaluates rules over a run and says what became of each.
+
+    Args:
+        trial: the trial, or where it is.
+        rules: names of rules, `"Name:parameter=value"`, dicts, classes; see `make_rule`.
+        follow: wait for steps to come while the job runs.
+        record: keep findings and outcomes in the run.
+        on_finding: called with every finding.
+
+    Example:
+        >>> print(run_rules("/tmp/run", ["VanishingGradient", "LossNotDecreasing"]))  # doctest: +SKIP
+    """
+    opened = create_trial(trial) if isinstance(trial, str) else trial
+    return RuleRunner(opened, rules, on_finding, record).run(follow)
+
+
+def _parameters(rule: Rule) -> dict[str, Any]:
+    return dict(getattr(rule, "parameters", {}))

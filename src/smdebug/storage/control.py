@@ -1,0 +1,69 @@
+"""Requests to a job that is running: small files that anybody who can write to the run leaves there."""
+
+from __future__ import annotations
+
+import json
+import time as clock
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from smdebug.storage.store import Store
+
+CONTROL_PREFIX = "control/"
+_STOP_PREFIX = f"{CONTROL_PREFIX}stop-"
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    """A request to stop training.
+
+    Attributes:
+        reason: a sentence for the log of the job.
+        rule: the rule that asks for it.
+        step: the step the rule is about.
+        tensor: the tensor the rule is about.
+        at_step: stop when this global step would begin, or at once when None. Workers that train
+            together must stop together.
+        time: when it was made, in seconds since 1970.
+    """
+
+    reason: str
+    rule: str = "StopRequest"
+    step: int = 0
+    tensor: str | None = None
+    at_step: int | None = None
+    time: float = field(default_factory=clock.time)
+
+
+def write_stop(store: Store, request: StopRequest) -> str:
+    """Leaves a request in a run; returns its key."""
+    key = f"{_STOP_PREFIX}{int(request.time * 1000):013d}-{uuid.uuid4().hex[:8]}.json"
+    store.write(key, [json.dumps(vars(request)).encode()])
+    return key
+
+
+def list_stops(store: Store) -> list[str]:
+    """The keys of all requests, oldest first."""
+    return [key for key in store.list(_STOP_PREFIX) if key.endswith(".json")]
+
+
+def read_stop(store: Store, key: str) -> StopRequest:
+    """Reads a request; one that cannot be understood still asks for a stop."""
+    try:
+        content = json.loads(bytes(store.read(key)))
+        fields = content if isinstance(content, dict) else {}
+    except ValueError:
+        fields = {}
+    return StopRequest(
+        reason=str(fields.get("reason") or f"{key} asks for it"),
+        rule=str(fields.get("rule") or "StopRequest"),
+        step=_whole(fields.get("step")) or 0,
+        tensor=None if fields.get("tensor") is None else str(fields["tensor"]),
+        at_step=_whole(fields.get("at_step")),
+    )
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

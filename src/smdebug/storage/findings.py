@@ -1,0 +1,149 @@
+"""What rules found in a run, kept in the run: a small Parquet file for each time they looked.
+
+Parquet, because a value may be NaN, which JSON cannot hold, and because every engine that reads the
+index then reads the findings too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time as clock
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from smdebug.exceptions import IndexReaderException
+from smdebug.mode_keys import ModeKeys
+from smdebug.storage.arrow import pa, pq
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from smdebug.storage.store import Store
+
+FINDINGS_PREFIX = "findings/"
+_SCHEMA = pa.schema(
+    [
+        pa.field("rule", pa.string(), nullable=False),
+        pa.field("step", pa.int64(), nullable=False),
+        pa.field("mode", pa.string(), nullable=False),
+        pa.field("mode_step", pa.int64()),
+        pa.field("tensor", pa.string()),
+        pa.field("worker", pa.string()),
+        pa.field("value", pa.float64()),
+        pa.field("threshold", pa.float64()),
+        pa.field("message", pa.string(), nullable=False),
+        pa.field("time", pa.float64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found.
+
+    Attributes:
+        rule: the rule's name.
+        step: the global step at which it first held.
+        message: one sentence that a person understands, and that names the tensor.
+        tensor: the tensor it is about; None when it is about the run.
+        value: the number that was compared.
+        threshold: what it was compared with.
+        mode: the mode of the step.
+        mode_step: the number of the step within its mode.
+        worker: whose tensor.
+        time: when it was found, in seconds since 1970.
+
+    Example:
+        >>> print(Finding("VanishingGradient", 40, "gradient/fc.weight has vanished"))
+        VanishingGradient, step 40: gradient/fc.weight has vanished
+    """
+
+    rule: str
+    step: int
+    message: str
+    tensor: str | None = None
+    value: float | None = None
+    threshold: float | None = None
+    mode: ModeKeys = ModeKeys.GLOBAL
+    mode_step: int | None = None
+    worker: str | None = None
+    time: float = field(default_factory=clock.time, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.rule}, step {self.step}: {self.message}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, with the mode by name."""
+        return {**dataclasses.asdict(self), "mode": self.mode.name}
+
+
+def write_findings(store: Store, findings: Sequence[Finding]) -> str | None:
+    """Adds findings to a run; returns the key of the file, None when there is nothing to write."""
+    if not findings:
+        return None
+    table = pa.Table.from_pylist([finding.to_dict() for finding in findings], _SCHEMA)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    key = _new_key("parquet")
+    store.write(key, [memoryview(sink.getvalue())])
+    return key
+
+
+def read_findings(store: Store) -> list[Finding]:
+    """All findings of a run by step, each once, however often the rules have looked.
+
+    Raises:
+        IndexReaderException: a file is damaged.
+    """
+    found: dict[Finding, None] = {}
+    for key in store.list(FINDINGS_PREFIX):
+        if key.endswith(".parquet"):
+            found.update(dict.fromkeys(_read(store, key)))
+    return sorted(found, key=lambda each: (each.step, each.time))
+
+
+def findings_table(store: Store) -> Any:
+    """All findings of a run as an Arrow table."""
+    rows = [finding.to_dict() for finding in read_findings(store)]
+    return pa.Table.from_pylist(rows, _SCHEMA)
+
+
+def write_report(store: Store, report: dict[str, Any]) -> str:
+    """Keeps what became of each rule, beside the findings."""
+    key = _new_key("json")
+    store.write(key, [json.dumps(report).encode()])
+    return key
+
+
+def read_reports(store: Store) -> list[dict[str, Any]]:
+    """What became of each rule, every time rules were run to their end; the newest last."""
+    reports = []
+    for key in store.list(FINDINGS_PREFIX):
+        if key.endswith(".json"):
+            try:
+                report = json.loads(bytes(store.read(key)))
+            except ValueError as error:
+                raise IndexReaderException(f"{key}: not JSON: {error}") from error
+            if not isinstance(report, dict):
+                raise IndexReaderException(f"{key}: expected a JSON object")
+            reports.append(report)
+    return reports
+
+
+def _new_key(ending: str) -> str:
+    # Sorted by time; the rest keeps two programs that look at once apart.
+    return f"{FINDINGS_PREFIX}{int(clock.time() * 1000):013d}-{uuid.uuid4().hex[:8]}.{ending}"
+
+
+def _read(store: Store, key: str) -> Iterable[Finding]:
+    content = pa.py_buffer(bytes(store.read(key)))
+    try:
+        table = pq.read_table(
+            pa.BufferReader(content), page_checksum_verification=True, use_threads=False
+        )
+        rows = table.select(_SCHEMA.names).cast(_SCHEMA).to_pylist()
+        return [Finding(**{**row, "mode": ModeKeys[row["mode"]]}) for row in rows]
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise IndexReaderException(f"{key}: not a file of findings: {error}") from error
