@@ -132,19 +132,20 @@ def test_a_dry_output_speaks_once_of_each_kind_of_step(caplog: pytest.LogCapture
 
 def test_an_entry_has_what_is_wanted() -> None:
     array = np.array([[3.0, -4.0]], np.float32)
-    both = entry_of("x", array, BOTH, 7.0)
+    both = entry_of("x", array, BOTH, 4, 7.0)
     assert both.value is array
     assert both.reductions == {"min": -4.0, "l2": 5.0}
     assert (both.shape, both.dtype, both.time) == ((1, 2), "float32", 7.0)
-    numbers = entry_of("x", array, NUMBERS)
+    assert both.position == 4
+    numbers = entry_of("x", array, NUMBERS, 0)
     assert numbers.value is None
     assert numbers.reductions == {"max": 3.0}
-    shape = entry_of("x", array, Want(False, (), ("c",)))
+    shape = entry_of("x", array, Want(False, (), ("c",)), 0)
     assert (shape.value, shape.reductions, shape.shape) == (None, {}, (1, 2))
 
 
 def test_an_entry_of_text_is_the_text() -> None:
-    entry = entry_of("x", np.array(["a", "b"]), NUMBERS)
+    entry = entry_of("x", np.array(["a", "b"]), NUMBERS, 0)
     assert entry.value is not None
     assert entry.value.tolist() == ["a", "b"]
     assert entry.reductions == {}

@@ -25,12 +25,21 @@ if TYPE_CHECKING:
 
 
 class Taken(Protocol):
-    """Tensors that were taken: their memory is the hook's until it is released."""
+    """Tensors that were taken: their memory is the hook's until it is released.
+
+    Attributes:
+        nbytes: what they weigh until they are written.
+        tensors: how many they are at most.
+    """
 
     nbytes: int
+    tensors: int
 
     def finish(self, batch: StepBatch) -> None:
-        """Adds what is saved of them to the batch; runs on the writer's thread."""
+        """Adds what is saved of them to the batch; runs on the writer's thread.
+
+        Their positions count from `batch.placed`, in the order they were computed.
+        """
 
     def release(self) -> None:
         """Says that the memory is no longer needed."""
@@ -51,6 +60,8 @@ class TakenOne:
         nbytes: its size.
         held: how much memory it takes until it is written; as much as its size when None.
     """
+
+    tensors = 1
 
     def __init__(self, name: str, want: Want, nbytes: int, held: int | None = None) -> None:
         self._name = name
@@ -84,10 +95,13 @@ class TakenArray(TakenOne):
         self._time = time
 
     def finish(self, batch: StepBatch) -> None:
-        batch.entries.append(entry_of(self._name, self._array, self._want, self._time))
+        entry = entry_of(self._name, self._array, self._want, batch.placed, self._time)
+        batch.entries.append(entry)
 
 
-def entry_of(name: str, array: Array, want: Want, time: float | None = None) -> Entry:
+def entry_of(
+    name: str, array: Array, want: Want, position: int, time: float | None = None
+) -> Entry:
     """Makes the entry of a tensor: its reductions, and itself when it is to be saved."""
     # Text has no reductions: asked for them, the text itself says more than nothing.
     raw = want.raw or is_string(array.dtype)
@@ -100,6 +114,7 @@ def entry_of(name: str, array: Array, want: Want, time: float | None = None) -> 
         array.shape,
         dtype_name(array.dtype),
         time,
+        position=position,
     )
 
 
@@ -166,6 +181,7 @@ def pending_batch(
         for each in taken:
             count(each)
             each.finish(batch)
+            batch.placed += each.tensors
         return batch
 
     def release() -> None:

@@ -152,6 +152,7 @@ class Gradients:
                 plain = gradient.detach() if gradient.requires_grad else gradient
                 buffer.views[place].copy_(plain)
                 buffer.present[place] = 1
+                buffer.order.append(place)
 
     def shards(self) -> list[tuple[int, torch.Tensor]]:
         """The parameters of which this process has only a shard, as FSDP keeps them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 
 from smdebug.hook.capture import entry_of, saved_bytes
@@ -17,6 +18,8 @@ from smdebug.storage.batch import Block, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
 
     from smdebug.hook.plan import Want
     from smdebug.reductions import Array
@@ -47,6 +50,7 @@ class _Group(NamedTuple):
     layout: Layout
     want: Want
     dtype: torch.dtype
+    places_array: npt.NDArray[np.int64]
 
 
 def fits_in_rows(tensor: torch.Tensor) -> bool:
@@ -75,7 +79,8 @@ class RowLayout:
         start = 0
         for (dtype, size, want), places in alike.items():
             layout = self._layout(places)
-            self._groups.append(_Group(tuple(places), start, size, layout, want, dtype))
+            array = np.array(places, np.int64)
+            self._groups.append(_Group(tuple(places), start, size, layout, want, dtype, array))
             nbytes = len(places) * size * dtype.itemsize
             start += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         self.nbytes = start
@@ -127,6 +132,7 @@ class RowBuffer:
     Attributes:
         views: for each tensor the place to copy it to.
         present: for each tensor whether that was done.
+        order: the places of the tensors in the order they came; empty when all came at once.
     """
 
     def __init__(self, layout: RowLayout, memory: _Memory) -> None:
@@ -135,6 +141,8 @@ class RowBuffer:
         self._memory: _Memory | None = memory
         self.views = memory.views
         self.present = bytearray(len(layout.rows))
+        self.order: list[int] = []
+        self.tensors = len(layout.rows)
         self.nbytes = layout.nbytes + 100 * len(layout.rows)
 
     def fill(self, tensors: list[torch.Tensor]) -> None:
@@ -145,20 +153,30 @@ class RowBuffer:
 
     def finish(self, batch: StepBatch) -> None:
         whole = all(self.present)
+        positions = self._positions(batch.placed)
         assert self._memory is not None
         for group, matrix in zip(self._layout._groups, self._memory.matrices, strict=True):
-            layout = group.layout
+            layout, places = group.layout, positions[group.places_array]
             if not whole:
                 here = [row for row, place in enumerate(group.places) if self.present[place]]
                 if not here:
                     continue
                 if len(here) < len(group.places):
-                    matrix = matrix[here]
+                    matrix, places = matrix[here], places[here]
                     layout = self._partial_layout(group, here)
-            self._add(batch, layout, matrix, group.want)
+            self._add(batch, layout, matrix, group.want, places)
         if not any(group.want.raw for group in self._layout._groups):
             # Everything is reduced: the memory can serve the next step at once.
             self.release()
+
+    def _positions(self, start: int) -> npt.NDArray[np.int64]:
+        """For each tensor when it came, counted from `start`."""
+        count = len(self.present)
+        positions = np.arange(start, start + count)
+        if self.order:
+            # A tensor that came twice holds what came last.
+            positions[self.order] = np.arange(start, start + len(self.order))
+        return positions
 
     def _partial_layout(self, group: _Group, here: list[int]) -> Layout:
         # Kept: the writer keeps what it knows about a layout too.
@@ -172,18 +190,25 @@ class RowBuffer:
         return partial[places]
 
     @staticmethod
-    def _add(batch: StepBatch, layout: Layout, matrix: Array, want: Want) -> None:
+    def _add(
+        batch: StepBatch,
+        layout: Layout,
+        matrix: Array,
+        want: Want,
+        positions: npt.NDArray[np.int64],
+    ) -> None:
         values = None
         if want.raw:
             values = [row.reshape(shape) for row, shape in zip(matrix, layout.shapes, strict=True)]
             if values[0].nbytes >= _LARGE:
+                places = positions.tolist()
                 batch.entries.extend(
-                    entry_of(name, value, want)
-                    for name, value in zip(layout.names, values, strict=True)
+                    entry_of(name, value, want, place)
+                    for name, value, place in zip(layout.names, values, places, strict=True)
                 )
                 return
         numbers = compute_row_reductions(matrix, want.reductions) if want.reductions else {}
-        batch.blocks.append(Block(layout, values, numbers))
+        batch.blocks.append(Block(layout, values, numbers, positions))
 
     def release(self) -> None:
         """Makes the memory free for another step, if it is not already."""

@@ -106,7 +106,8 @@ class TakenTensor(TakenOne):
         self._copy = tensor.clone(memory_format=torch.contiguous_format)
 
     def finish(self, batch: StepBatch) -> None:
-        batch.entries.append(entry_of(self._name, to_numpy(self._copy), self._want))
+        array = to_numpy(self._copy)
+        batch.entries.append(entry_of(self._name, array, self._want, batch.placed))
 
 
 class TakenDeviceTensor(TakenOne):
@@ -155,7 +156,9 @@ class TakenDeviceTensor(TakenOne):
         if self._numbers is not None:
             numbers = dict(zip(self._names, self._numbers.tolist(), strict=True))
         value = None if self._copy is None else to_numpy(self._copy)
-        batch.entries.append(Entry(self._name, value, numbers, self._shape, self._dtype.name))
+        batch.entries.append(
+            Entry(self._name, value, numbers, self._shape, self._dtype.name, position=batch.placed)
+        )
 
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:

@@ -37,6 +37,8 @@ class Entry:
         time: seconds since 1970, when it differs from the step's.
         original_name: the name in the framework's graph, when it is another one; format v1 keeps
             it beside a shape.
+        position: its place among the tensors of the batch, in the order they were computed; None
+            for the order of the list.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Entry:
     dtype: str | None = None
     time: float | None = None
     original_name: str | None = None
+    position: int | None = None
 
     def __post_init__(self) -> None:
         if self.value is not None:
@@ -94,11 +97,14 @@ class Block:
         values: their raw values, when they are saved: plain C-contiguous numbers, at least two in
             each. As with an entry, the writer reads them later.
         reductions: their reductions, an array of float64 each.
+        positions: their places among the tensors of the batch, as an entry has one; None for the
+            order of the layout, behind what is before the block.
     """
 
     layout: Layout
     values: Sequence[Array] | None = None
     reductions: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    positions: npt.NDArray[np.int64] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -119,9 +125,14 @@ class Block:
             )
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepBatch:
-    """Tensors of one step; a step may come in several batches."""
+    """Tensors of one step; a step may come in several batches.
+
+    Attributes:
+        placed: how many tensors were put into it in the order they were computed; whoever does so
+            gives them their positions and counts on.
+    """
 
     step: int
     mode: ModeKeys
@@ -129,6 +140,7 @@ class StepBatch:
     entries: list[Entry]
     time: float = field(default_factory=clock.time)
     blocks: list[Block] = field(default_factory=list)
+    placed: int = 0
 
     def __post_init__(self) -> None:
         for name, number in (("step", self.step), ("mode_step", self.mode_step)):

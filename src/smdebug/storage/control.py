@@ -1,4 +1,4 @@
-"""Requests to a job that is running: small files that anybody who can write to the run leaves there."""
+"""Requests to a job that is running: small files that others leave in its run."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class BlockRows:
     mode: ModeKeys
     mode_step: int
     time: float
-    position: int
+    positions: Ints
     layout: Layout
     reductions: Mapping[str, npt.NDArray[np.float64]]
     # Where the records lie, one behind the other, when raw values are saved.
@@ -169,7 +169,7 @@ def _alike_table(blocks: list[BlockRows], worker: str, seq: int, event_file: str
     names = pa.array(layout.names, pa.string())
     dtypes = pa.array(layout.dtypes, pa.string()).dictionary_encode()
     shapes = pa.array(layout.shapes, SCHEMA.field("shape").type)
-    positions = each_step("position") + tensors
+    positions = np.concatenate([block.positions for block in blocks])
     columns = {
         "step": pa.array(each_step("step"), pa.int64()),
         "mode": one_text(blocks[0].mode.name),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from smdebug.reductions import Array
     from smdebug.storage.batch import Block, Entry, Layout, StepBatch
+    from smdebug.storage.index import Ints
     from smdebug.storage.store import Buffer, Store
 
 # Index files of at least this many rows are left as they are by compaction.
@@ -75,14 +76,18 @@ class SegmentBuilder:
 
     def add(self, batch: StepBatch) -> None:
         """Takes the tensors of a step."""
-        position = self._positions.get(batch.step, 0)
-        for number, entry in enumerate(batch.entries, position):
-            self._rows.append(self._row(batch, entry, number))
-        position += len(batch.entries)
+        start = self._positions.get(batch.step, 0)
+        for number, entry in enumerate(batch.entries):
+            place = number if entry.position is None else entry.position
+            self._rows.append(self._row(batch, entry, start + place))
+        position = start + len(batch.entries)
         for block in batch.blocks:
-            self._blocks.append(self._block_rows(batch, block, position))
-            position += len(block.layout.names)
-        self._positions[batch.step] = position
+            size = len(block.layout.names)
+            own = block.positions
+            places = np.arange(position, position + size) if own is None else start + own
+            self._blocks.append(self._block_rows(batch, block, places))
+            position += size
+        self._positions[batch.step] = max(position, start + batch.placed)
         self.waiting += batch.nbytes
 
     def publish(self) -> None:
@@ -130,9 +135,9 @@ class SegmentBuilder:
                 self._add_record(row, array)
         return row
 
-    def _block_rows(self, batch: StepBatch, block: Block, position: int) -> BlockRows:
+    def _block_rows(self, batch: StepBatch, block: Block, positions: Ints) -> BlockRows:
         rows = BlockRows(
-            batch.step, batch.mode, batch.mode_step, batch.time, position, block.layout,
+            batch.step, batch.mode, batch.mode_step, batch.time, positions, block.layout,
             block.reductions,
         )  # fmt: skip
         if block.values is not None:
