@@ -221,16 +221,34 @@ class WriteFailed(SMDebugError):
 
 
 class RuleEvaluationConditionMet(SMDebugError):
-    """A rule found what it looks for."""
+    """A rule found what it looks for.
 
-    def __init__(self, rule_name: str, step: int, end_of_rule: bool = False) -> None:
+    Attributes:
+        rule_name: the rule.
+        step: the global step it is about.
+        end_of_rule: the rule need not be invoked again.
+        tensor: the tensor it is about, when it is about one.
+        message: what was found, in words.
+    """
+
+    def __init__(
+        self,
+        rule_name: str,
+        step: int,
+        end_of_rule: bool = False,
+        tensor: str | None = None,
+        message: str = "",
+    ) -> None:
         self.rule_name = rule_name
         self.step = step
         self.end_of_rule = end_of_rule
-        super().__init__(rule_name, step, end_of_rule)
+        self.tensor = tensor
+        self.message = message
+        super().__init__(rule_name, step, end_of_rule, tensor, message)
 
     def __str__(self) -> str:
-        return f"Rule {self.rule_name} fired at step {self.step}: its condition was met"
+        said = self.message or "its condition was met"
+        return f"Rule {self.rule_name} fired at step {self.step}: {said}"
 
 
 class InsufficientInformationForRuleInvocation(SMDebugError):

@@ -153,7 +153,7 @@ def test_an_entry_of_text_is_the_text() -> None:
 
 def test_an_entry_of_complex_numbers_has_the_reductions_that_are_real() -> None:
     want = Want(False, ("min", "abs_min", "l2", "zeros", "mean"), ("a",))
-    entry = entry_of("x", np.array([3 + 4j, 0]), want)
+    entry = entry_of("x", np.array([3 + 4j, 0]), want, 0)
     assert entry.reductions == {"abs_min": 0.0, "l2": 5.0, "zeros": 1.0}
 
 
@@ -191,4 +191,4 @@ class TestEntry(AdapterContract):
     """The definition keeps the contract that adapters are held to."""
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
-        return entry_of("x", array, Want(False, names, ("a",))).reductions
+        return entry_of("x", array, Want(False, names, ("a",)), 0).reductions

@@ -22,7 +22,7 @@ class Need:
         tensor: `"input"` or `"output"`, of those layers.
         index: which of several inputs or outputs; all of them when None.
         every: how often to save when the hook is told no schedule.
-        end_step: from this step on they are of no use; None for never.
+        saves: only the first so many saved steps are of use; None for all.
 
     Example:
         >>> Need("gradients", reductions=("abs_mean",)).described
@@ -37,7 +37,7 @@ class Need:
     tensor: str = "output"
     index: int | None = None
     every: int = DEFAULT_RULE_INTERVAL
-    end_step: int | None = None
+    saves: int | None = None
 
     @property
     def described(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,13 @@ class HookOptions:
         flush_seconds: the longest time a finished step stays unpublished; None lets it grow with
             the age of the run.
         on_error: `"warn"`: stop saving, let training go on. `"raise"`: raise at the next step.
+        rules: rules to evaluate while training runs: names, `"Name:parameter=value"`, dicts,
+            classes, or a string of names with commas.
+        on_finding: `"warn"`: what a rule finds is logged and kept in the run. `"stop"`: training
+            stops, too.
+        before_update: look at every gradient before the optimizer uses it, and stop when one is
+            not finite.
+        actions: what else to do when a rule finds something: JSON, a dict or a list of dicts.
 
     Raises:
         SMDebugValueError: a value that makes no sense.
@@ -68,6 +76,10 @@ class HookOptions:
     queue_bytes: int
     flush_seconds: float | None
     on_error: str
+    rules: tuple[Any, ...]
+    on_finding: str
+    before_update: bool
+    actions: Any
 
     def __init__(
         self,
@@ -86,6 +98,10 @@ class HookOptions:
         queue_bytes: int = DEFAULT_QUEUE_BYTES,
         flush_seconds: float | None = None,
         on_error: str = "warn",
+        rules: Any = None,
+        on_finding: str = "warn",
+        before_update: bool = False,
+        actions: Any = None,
     ) -> None:
         values = {
             "out_dir": _location("out_dir", out_dir),
@@ -103,9 +119,20 @@ class HookOptions:
             "queue_bytes": checks.whole_number("queue_bytes", queue_bytes, minimum=1),
             "flush_seconds": _optional_seconds("flush_seconds", flush_seconds),
             "on_error": checks.choice("on_error", on_error, ("warn", "raise")),
+            "rules": _rules(rules),
+            "on_finding": checks.choice("on_finding", on_finding, ("warn", "stop")),
+            "before_update": checks.boolean("before_update", before_update),
+            "actions": actions,
         }
-        for name, value in values.items():
+        _require_rules(values)
+        for name, value in {**values, "_scheduled": save_config is not None}.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether a schedule was given; where none was, rules have one of their own."""
+        # Not a field: it is about an argument, not one itself.
+        return bool(vars(self)["_scheduled"])
 
     @property
     def tensorboard_path(self) -> str | None:
@@ -153,6 +180,28 @@ def _regexes(key: str, value: object) -> tuple[str, ...]:
 def _collection_names(key: str, value: object) -> tuple[str, ...]:
     names = [collection_name(checks.text(key, name)) for name in checks.names(key, value)]
     return tuple(dict.fromkeys(names))
+
+
+def _rules(value: object) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        # A comma before `word=` belongs to the parameters of a rule.
+        parts = re.split(r",(?!\s*\w+=)", value)
+        return tuple(part.strip() for part in parts if part.strip())
+    return tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
+
+
+def _require_rules(values: Mapping[str, Any]) -> None:
+    """Refuses what would do nothing without rules."""
+    if values["rules"]:
+        return
+    for key, idle in (("on_finding", "warn"), ("before_update", False), ("actions", None)):
+        if values[key] != idle:
+            raise SMDebugValueError(
+                f"{key} must be given with rules, got {key}={checks.shown(values[key])} and no "
+                'rules; name some, such as rules=["NonFinite"]'
+            )
 
 
 def _optional_seconds(key: str, value: object) -> float | None:

@@ -21,7 +21,7 @@ from smdebug.config import checks, environment
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.job_file import DEFAULT_SAGEMAKER_OUTDIR, read_job_file
 from smdebug.config.save import DEFAULT_SAVE_CONFIG_INTERVAL
-from smdebug.exceptions import SMDebugRuntimeError, SMDebugTypeError
+from smdebug.exceptions import RuleEvaluationConditionMet, SMDebugRuntimeError, SMDebugTypeError
 from smdebug.hook.capture import StepCapture, TakenArray
 from smdebug.hook.claim import Claim
 from smdebug.hook.collections import HookCollections
@@ -31,6 +31,7 @@ from smdebug.hook.output import DryOutput, Output, RunOutput
 from smdebug.hook.plan import Want
 from smdebug.hook.stats import HookStats
 from smdebug.hook.steps import StepCounter
+from smdebug.hook.supervisor import Supervisor, request_of
 from smdebug.storage.arrow import warm_up
 from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.store import open_store
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from smdebug.hook.steps import Step
     from smdebug.mode_keys import ModeKeys
     from smdebug.reductions import Array
+    from smdebug.storage.control import StopRequest
+    from smdebug.storage.findings import Finding
 
 _Hook = TypeVar("_Hook", bound="BaseHook")
 
@@ -96,6 +99,7 @@ class BaseHook(HookCollections):
         self._saved: dict[ModeKeys, int] = {}
         self._writes = True
         self._closed = self._ready = False
+        self._supervisor = Supervisor(self._rules, options, self._store, self._steps)
         self.last_saved_step: int | None = None
         worker = self._worker()
         if not options.dry_run and self._is_writer(worker):
@@ -278,6 +282,10 @@ class BaseHook(HookCollections):
                 self._output.flush()
         self._guard.raise_if_asked()
 
+    def findings(self) -> list[Finding]:
+        """Returns what the rules of this hook have found so far, in the order they found it."""
+        return self._supervisor.findings()
+
     def stats(self) -> HookStats:
         """Returns what the hook did and what it cost so far."""
         stats = dataclasses.replace(self._stats, steps=self._steps.step + 1)
@@ -305,6 +313,8 @@ class BaseHook(HookCollections):
                 # In a SageMaker job the platform says when the job is over.
                 self._output.close(end=self._worker().chief and not environment.in_sagemaker())
         self._capture = None
+        # Only now is everything there that the rules have to look at.
+        self._supervisor.close()
         atexit.unregister(self._at_exit)
         if self._output is not None:
             logger.info("%s: %s", self.out_dir, self.stats())
@@ -343,6 +353,8 @@ class BaseHook(HookCollections):
     def _begin_step(self) -> StepCapture | None:
         """Ends the step before and begins the next; None when nothing is saved at it."""
         self._guard.raise_if_asked()
+        if self._supervisor.request is not None and self._supervisor.due():
+            self._obey(self._supervisor.request)
         # Outside of the guard: a configuration that makes no sense always raises.
         self._make_plan()
         self._make_ready()
@@ -464,6 +476,27 @@ class BaseHook(HookCollections):
     def _detach(self) -> None:
         """Takes the hook off everything it watches."""
 
+    # ---- rules and requests
+
+    def _obey(self, request: StopRequest) -> None:
+        """Closes the run and stops training."""
+        logger.warning("training stops before step %d: %s", self._steps.step + 1, request.reason)
+        self.close()
+        self._stop_training(request)
+
+    def _stop_training(self, request: StopRequest) -> None:
+        """Ends training; the run is closed. A framework that can be asked to end overrides it."""
+        raise RuleEvaluationConditionMet(
+            request.rule, request.step, tensor=request.tensor, message=request.reason
+        )
+
+    def _stop_now(self, finding: Finding) -> None:
+        """Stops in the middle of a step because of something the hook itself has seen."""
+        self.flush()
+        with self._entered():
+            finding = self._supervisor.seen(finding)
+        self._obey(request_of(finding))
+
     # ---- inside
 
     def _put(self, taken: Taken) -> None:
@@ -522,6 +555,8 @@ class BaseHook(HookCollections):
         self.collection_manager.set_num_workers(worker.workers if self.save_all_workers else 1)
         try:
             self._output = self._open_output(worker.name)
+            if not self.dry_run:
+                self._supervisor.start(self.out_dir, worker.workers, worker.chief)
         except SMDebugRuntimeError:
             raise
         except Exception as error:

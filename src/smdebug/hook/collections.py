@@ -9,7 +9,9 @@ from smdebug.config import checks
 from smdebug.config.collection import Collection, CollectionKeys
 from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import InvalidCollectionConfiguration, SMDebugTypeError
+from smdebug.hook.feed import feed
 from smdebug.hook.plan import SavePlan
+from smdebug.hook.watch import WatchedRules
 
 if TYPE_CHECKING:
     from smdebug.config.options import HookOptions
@@ -38,8 +40,12 @@ class HookCollections:
 
     def __init__(self, options: HookOptions) -> None:
         self._options = options
+        self._rules = WatchedRules(options.rules, options.actions) if options.rules else None
         self.collection_manager = self._new_manager()
         self._included = self._included_names()
+        needs = [] if self._rules is None else self._rules.needs
+        self._fed = feed(self.collection_manager, needs, options)
+        self._included |= {fed.collection.name for fed in self._fed}
         # What a user asks for may be changed: the plan is made again before the next step.
         self._collections_asked_for = True
         self._planned = ""

@@ -16,6 +16,7 @@ from smdebug.hook.base import CHIEF_WORKER, BaseHook, Worker
 from smdebug.pytorch.activations import Activations
 from smdebug.pytorch.collection import Collection
 from smdebug.pytorch.context import in_backward
+from smdebug.pytorch.layers import include_layers, include_loss
 from smdebug.pytorch.parameters import Gradients, Weights
 from smdebug.pytorch.registration import (
     Callback,
@@ -33,6 +34,7 @@ from smdebug.pytorch.tensors import (
     local_tensor,
     to_numpy,
 )
+from smdebug.pytorch.updates import Updates
 
 if TYPE_CHECKING:
     import os
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
     from smdebug.reductions import Array
 
 logger = logging.getLogger("smdebug.hook")
+
+# The collection that names parameters with `requires_grad=False`.
+FROZEN_PARAMETERS = "frozen_parameters"
 
 
 class Hook(BaseHook):
@@ -75,6 +80,16 @@ class Hook(BaseHook):
             the age of the run.
         on_error: what a failure does: `"warn"` stops saving and lets training go on, `"raise"`
             raises when the next step begins.
+        rules: rules to evaluate while training runs, such as `["VanishingGradient",
+            "LossNotDecreasing:num_steps=50"]`. What they need is saved; without a `save_config`,
+            losses at every step and the rest at every 10th.
+        on_finding: `"warn"`: what a rule finds is logged and kept in the run; `"stop"`: training
+            also stops when its next step begins, with `RuleEvaluationConditionMet`.
+        before_update: look at every gradient before an optimizer uses it and stop when one is not
+            finite, so that the weights stay the last good ones. With the rule `NonFinite` or
+            `ExplodingTensor`.
+        actions: what else to do when a rule finds something, such as `[{"name": "webhook",
+            "endpoint": "https://..."}]`.
 
     Raises:
         SMDebugRuntimeError: there is no out_dir; it holds a finished run; another live process
@@ -116,11 +131,15 @@ class Hook(BaseHook):
         queue_bytes: int = DEFAULT_QUEUE_BYTES,
         flush_seconds: float | None = None,
         on_error: str = "warn",
+        rules: Any = None,
+        on_finding: str = "warn",
+        before_update: bool = False,
+        actions: Any = None,
     ) -> None:
         options = HookOptions(
             out_dir, export_tensorboard, tensorboard_dir, dry_run, reduction_config, save_config,
             include_regex, include_collections, save_all, include_workers, worker, format,
-            queue_bytes, flush_seconds, on_error,
+            queue_bytes, flush_seconds, on_error, rules, on_finding, before_update, actions,
         )  # fmt: skip
         super().__init__(options)
         self._registrations: dict[Registration, Handle] = {}
@@ -129,6 +148,8 @@ class Hook(BaseHook):
         known = frozenset(each for group in self.default_collections.values() for each in group)
         self._activations = Activations(self._offer, self._entered, known)
         self._shard_gradients = ShardGradients(self._gradients, self._entered)
+        self._updates = Updates(self) if options.before_update else None
+        self._frozen: tuple[str, ...] = ()
         self._warned = False
 
     # ---- registering
@@ -178,6 +199,9 @@ class Hook(BaseHook):
             self._gradients.forget(registration)
             self._plan.forget()
 
+        for fed in self._fed:
+            include_layers(fed, registration)
+        self._collections_asked_for = True
         self._registrations[registration] = Handle(remove)
         # The steps of the others save its parameters too.
         self._plan.forget()
@@ -230,6 +254,9 @@ class Hook(BaseHook):
             hooks.remove()
             self._losses.pop(loss_module, None)
 
+        for fed in self._fed:
+            include_loss(fed, name)
+        self._collections_asked_for = True
         self._losses[loss_module] = Handle(remove)
         return self._losses[loss_module]
 
@@ -314,9 +341,20 @@ class Hook(BaseHook):
             for each in registrations:
                 taken = self._take_weights(each, capture) or taken
             taken = self._gradients.begin(capture, registrations) or taken
+            self._note_frozen(self._gradients.frozen)
             taken = self._activations.watch(registration, plan, args, kwargs) or taken
             self._shard_gradients.watch(registration)
             plan.memory["quiet"] = None if taken else mark
+
+    def _note_frozen(self, names: tuple[str, ...]) -> None:
+        """Has the run say which parameters do not train because somebody wants it so."""
+        if names != self._frozen:
+            self._frozen = names
+            if names:
+                self.get_collection(FROZEN_PARAMETERS).tensor_names = set(names)
+            else:
+                self.collection_manager.collections.pop(FROZEN_PARAMETERS, None)
+            self._collections_asked_for = True
 
     def _take_weights(self, registration: Registration, capture: StepCapture) -> bool:
         """Takes the weights; False if there are none to take at such steps."""
@@ -407,6 +445,8 @@ class Hook(BaseHook):
         for handle in [*self._registrations.values(), *self._losses.values()]:
             handle.remove()
         self._stop_watching()
+        if self._updates is not None:
+            self._updates.remove()
 
     def _stop_watching(self) -> None:
         self._activations.stop()

@@ -80,11 +80,15 @@ class Gradients:
     Args:
         offer: takes one tensor the general way.
         inside: the context for everything done in a callback; one for all gradients.
+
+    Attributes:
+        frozen: the names of parameters whose gradients are wanted and that do not train.
     """
 
     def __init__(self, offer: Callable[[str, torch.Tensor], None], inside: Entered) -> None:
         self._offer = offer
         self._inside = inside
+        self.frozen: tuple[str, ...] = ()
         self._hooked: dict[int, tuple[torch.Tensor, Callable[[], None]]] = {}
         self._names: dict[int, list[str]] = {}
         self._capture: StepCapture | None = None
@@ -108,10 +112,14 @@ class Gradients:
         self._capture, self._layout = capture, found.layout
         self._places, self._names = found.places, found.names
         self._buffer = None
+        frozen: list[str] = []
         for parameter in found.parameters:
+            if not parameter.requires_grad:
+                frozen += found.names[id(parameter)]
             # One that was frozen may train by now.
-            if id(parameter) not in self._hooked and parameter.requires_grad:
+            elif id(parameter) not in self._hooked:
                 self._hooked[id(parameter)] = (parameter, self._attach(parameter))
+        self.frozen = tuple(name.removeprefix(GRADIENT_PREFIX) for name in frozen)
         return True
 
     def _attach(self, parameter: Any) -> Callable[[], None]:

@@ -138,14 +138,46 @@ class StepBlock:
         if len(missing):
             self._compute(missing)
         rows = rows[present[rows]]
-        steps, row = np.unique(self._step_of[rows], return_inverse=True)
-        columns, column = np.unique(self._column_of[rows], return_inverse=True)
-        shape = (len(steps), len(columns))
-        matrix, places = np.full(shape, np.nan), np.full(shape, -1, np.int64)
-        matrix[row, column], places[row, column] = values[rows], rows
-        return Table(
-            self.steps[steps], [self.columns[each] for each in columns], matrix, places >= 0, places
+        return self._laid_out(rows, values[rows])
+
+    def cells(self, choose: Callable[[str], bool], mode: ModeKeys | None = None) -> Table:
+        """Where the chosen tensors were saved, whatever was saved of them; a table without numbers.
+
+        Several reductions of the same tensors are laid on it with `numbers`.
+        """
+        rows = self._chosen(choose, mode)
+        return self._laid_out(rows, np.full(len(rows), np.nan))
+
+    def numbers(
+        self, reduction: str, table: Table, where: Bools | None = None
+    ) -> tuple[Floats, Bools]:
+        """A reduction for the cells of a table, and where it is known.
+
+        Args:
+            reduction: one of those the block was made for.
+            table: the cells.
+            where: only for these; what is not asked for is not computed from raw tensors either.
+        """
+        wanted = table.present if where is None else table.present & where
+        rows = table.rows[wanted]
+        values, present = self._number(reduction)
+        missing = rows[~present[rows] & ~self._computed[rows]]
+        if len(missing):
+            self._compute(missing)
+        numbers, known = np.full(wanted.shape, np.nan), np.zeros(wanted.shape, bool)
+        numbers[wanted], known[wanted] = (
+            np.where(present[rows], values[rows], np.nan),
+            present[rows],
         )
+        return numbers, known
+
+    def has_value(self, table: Table) -> Bools:
+        """Where the tensors themselves were saved, for every cell of a table."""
+        saved = np.zeros(len(self._rows), bool)
+        for name in ("offset", "value"):
+            saved |= one_array(self._rows[name]).is_valid().to_numpy(zero_copy_only=False)
+        found: Bools = np.where(table.present, saved[table.rows], False)
+        return found
 
     def raw(
         self, choose: Callable[[str], bool], mode: ModeKeys | None = None
@@ -166,18 +198,29 @@ class StepBlock:
         found: Ints = self._rows["position"].to_numpy().astype(np.int64)
         return np.where(table.present, found[table.rows], np.iinfo(np.int64).max)
 
-    def sizes(self, table: Table) -> Ints:
-        """The number of elements, for every cell of a table; 0 where it is not known."""
+    def sizes(self, table: Table, unknown: int = 0) -> Ints:
+        """The number of elements, for every cell of a table; `unknown` where it is not known."""
         shapes = one_array(self._rows["shape"])
         lengths = shapes.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False)
-        counts = np.where(lengths == 0, 1, 0)
+        counts = np.where(lengths == 0, 1, unknown)
         inside = np.flatnonzero(lengths > 0)
         if len(inside):
             starts = np.concatenate([[0], np.cumsum(lengths[inside])[:-1]])
             counts[inside] = np.multiply.reduceat(shapes.flatten().to_numpy(), starts)
-        return np.where(table.present, counts[table.rows], 0)
+        return np.where(table.present, counts[table.rows], unknown)
 
     # ---- inside
+
+    def _laid_out(self, rows: Ints, values: Floats) -> Table:
+        """A table of the values of some rows."""
+        steps, row = np.unique(self._step_of[rows], return_inverse=True)
+        columns, column = np.unique(self._column_of[rows], return_inverse=True)
+        shape = (len(steps), len(columns))
+        matrix, places = np.full(shape, np.nan), np.full(shape, -1, np.int64)
+        matrix[row, column], places[row, column] = values, rows
+        return Table(
+            self.steps[steps], [self.columns[each] for each in columns], matrix, places >= 0, places
+        )
 
     def _chosen(self, choose: Callable[[str], bool], mode: ModeKeys | None) -> Ints:
         """The rows of the chosen tensors."""
@@ -200,7 +243,7 @@ class StepBlock:
         return self._numbers[reduction]
 
     def _compute(self, rows: Ints) -> None:
-        """Computes everything rules will ask for from the values of rows, as far as they are there."""
+        """Computes what rules will ask for from the values of rows, as far as they are there."""
         self._computed[rows] = True
         scalar = one_array(self._rows["value"]).take(pa.array(rows))
         known = scalar.is_valid().to_numpy(zero_copy_only=False)
@@ -246,7 +289,8 @@ def _of_scalars(values: Floats, name: str) -> Floats:
     if plain in ("std", "variance"):
         # As numpy has it: infinity minus infinity.
         return np.where(np.isfinite(values), 0.0, np.nan)
-    counts = {"nans": np.isnan, "infs": np.isinf, "zeros": lambda each: each == 0}
-    if plain in counts:
-        return np.asarray(counts[plain](values), np.float64)
+    if plain in COUNTS:
+        found = {"nans": np.isnan(values), "infs": np.isinf(values), "zeros": values == 0}
+        numbers: Floats = found[plain].astype(np.float64)
+        return numbers
     return np.abs(values) if plain != name or plain in ("l1", "l2") else values

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config import checks
+from smdebug.config.need import Need
 
 if TYPE_CHECKING:
     import re
@@ -58,6 +59,21 @@ class TensorChoice:
         if self.regexes:
             parts.append(f"tensors that match {' or '.join(self.regexes)}")
         return ", or ".join(parts)
+
+    def needs(
+        self, made: str, reductions: tuple[str, ...] = (), raw: bool = False
+    ) -> tuple[Need, ...]:
+        """What a hook has to save of the chosen tensors.
+
+        Args:
+            made: the name of a collection that is made for the regexes.
+            reductions: the reductions of them.
+            raw: the tensors themselves.
+        """
+        found = [Need(name, reductions, raw) for name in self.collections]
+        if self.regexes:
+            found.append(Need(made, reductions, raw, include_regex=tuple(self.regexes)))
+        return tuple(found)
 
     def look_at(self, trial: Trial) -> None:
         """Takes the collections as the trial has them now; done before names are asked about."""

@@ -11,7 +11,6 @@ from smdebug.exceptions import (
     InsufficientInformationForRuleInvocation,
     SMDebugValueError,
 )
-from smdebug.mode_keys import ModeKeys
 from smdebug.rules.block import StepBlock
 from smdebug.rules.choice import TensorChoice
 from smdebug.rules.rule import Rule
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from smdebug.config.need import Need
+    from smdebug.mode_keys import ModeKeys
     from smdebug.rules.block import Bools, Column, Floats, RawValue, Table
     from smdebug.trials.trial import Trial
 
@@ -114,7 +114,7 @@ class ColumnRule(Rule):
         everything: bool = False,
         required: bool = True,
     ) -> TensorChoice:
-        """Makes a choice of tensors; a required one that finds none means the rule could not run."""
+        """Makes a choice of tensors; if a required one finds none, the rule could not run."""
         choice = TensorChoice(collections, regexes, everything)
         self.choices.append((choice, required))
         return choice
@@ -144,6 +144,20 @@ class ColumnRule(Rule):
         self._asked.add(reduction)
         choice.seen = choice.seen or bool(table.columns)
         return table
+
+    def numbers(
+        self,
+        block: StepBlock,
+        reduction: str,
+        cells: Table,
+        choice: TensorChoice,
+        where: Bools | None = None,
+    ) -> tuple[Floats, Bools]:
+        """A reduction for `block.cells` of chosen tensors, and where it is known; notes whether any."""
+        values, known = block.numbers(reduction, cells, where)
+        self._asked.add(reduction)
+        choice.seen = choice.seen or bool(known.any())
+        return values, known
 
     def raw(
         self, block: StepBlock, choice: TensorChoice, mode: ModeKeys | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from smdebug.storage.findings import Finding
+if TYPE_CHECKING:
+    from smdebug.storage.findings import Finding
 
 # The words for what can become of a rule, as they are stored.
 FOUND, PASSED, COULD_NOT_RUN, FAILED = "found", "passed", "could not run", "failed"

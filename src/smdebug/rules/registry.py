@@ -127,7 +127,7 @@ class RuleSpec:
 
         if not issubclass(self.kind, ColumnRule):
             return ()
-        return self.kind(None, **self.parameters).needs()  # type: ignore[arg-type]  # only asked
+        return self.kind(None, **self.parameters).needs()
 
     def _check_parameters(self) -> None:
         known = inspect.signature(self.kind).parameters
@@ -154,7 +154,7 @@ def make_rule(given: Any, trial: Trial) -> Rule:
 def _parsed(given: Any) -> tuple[str | type, dict[str, Any]]:
     if isinstance(given, Rule):
         raise SMDebugTypeError(
-            f"rules must be names or classes here, got a {type(given).__name__} that is made already"
+            f"rules must be names or classes here, got a {type(given).__name__} made already"
         )
     if isinstance(given, str):
         return _parsed_text(given.strip())

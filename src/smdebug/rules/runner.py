@@ -7,6 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from smdebug.analysis.utils import no_refresh
 from smdebug.exceptions import (
     InsufficientInformationForRuleInvocation,
@@ -24,6 +26,8 @@ from smdebug.trials.create import create_trial
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import numpy.typing as npt
+
     from smdebug.rules.block import StepBlock
     from smdebug.rules.rule import Rule
     from smdebug.storage.findings import Finding
@@ -34,6 +38,8 @@ logger = logging.getLogger("smdebug.rules")
 _SKIPPED = (StepUnavailable, TensorUnavailable, TensorUnavailableForStep)
 # How long a live trial is left alone before it is looked at again.
 _PAUSE = 1.0
+# For so many saved steps a condition must not have held before it counts as found anew.
+QUIET_STEPS = 20
 
 
 class RuleRunner:
@@ -74,6 +80,7 @@ class RuleRunner:
             Outcome(rule.rule_name, parameters=_parameters(rule)) for rule in self.rules
         ]
         self._judged = -1
+        self._repeats = Repeats()
         self._recorded: set[Finding] | None = None
 
     @property
@@ -88,6 +95,7 @@ class RuleRunner:
         with no_refresh(self.trial):
             reads = {name for rule in self._columns() for name in rule.reads}
             for block in blocks_of(self.trial, self._judged + 1, sorted(reads)):
+                self._repeats.begin(block.steps)
                 for place, rule in enumerate(self.rules):
                     found += self._caught(place, lambda: self._judge(rule, block))  # noqa: B023
                 self._judged = int(block.steps[-1])
@@ -159,7 +167,9 @@ class RuleRunner:
         try:
             # One by one: what came before a failure stays.
             for finding in work():
-                found.append(finding)
+                if not self._repeats.is_one(place, finding):
+                    found.append(finding)
+                    self._tell(rule, finding)
         except InsufficientInformationForRuleInvocation as error:
             outcome.status, outcome.message = COULD_NOT_RUN, error.message
             logger.warning("%s", error)
@@ -179,8 +189,6 @@ class RuleRunner:
             logger.warning("%s", InsufficientInformationForRuleInvocation(rule.rule_name, missing))
 
     def _keep(self, found: Sequence[Finding]) -> None:
-        for finding in found:
-            self._act(finding)
         if self._record and found:
             if self._recorded is None:
                 # Rules may have been run over this trial before.
@@ -189,13 +197,36 @@ class RuleRunner:
             write_findings(self.trial.store, fresh)
             self._recorded.update(fresh)
 
-    def _act(self, finding: Finding) -> None:
-        for rule in self.rules:
-            if rule.rule_name == finding.rule:
-                rule.act(finding)
-                break
+    def _tell(self, rule: Rule, finding: Finding) -> None:
+        rule.act(finding)
         if self._on_finding is not None:
             self._on_finding(finding)
+
+
+class Repeats:
+    """Tells a finding that only goes on from one that is new.
+
+    What wavers around a threshold is found again and again. That is one finding, until it has not
+    been found for a while.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[object, int] = {}
+        self._steps: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._before = 0
+
+    def begin(self, steps: npt.NDArray[np.int64]) -> None:
+        """Takes the steps of the block that is judged next."""
+        self._before += len(self._steps)
+        self._steps = steps
+
+    def is_one(self, rule: int, finding: Finding) -> bool:
+        """Whether a finding of a rule, given by its number, was there shortly before."""
+        key = (rule, finding.tensor, finding.worker)
+        place = self._before + int(np.searchsorted(self._steps, finding.step))
+        last = self._last.get(key)
+        self._last[key] = place
+        return last is not None and place - last <= QUIET_STEPS
 
 
 def run_rules(
@@ -216,7 +247,7 @@ def run_rules(
         on_finding: called with every finding.
 
     Example:
-        >>> print(run_rules("/tmp/run", ["VanishingGradient", "LossNotDecreasing"]))  # doctest: +SKIP
+        >>> print(run_rules("/tmp/run", ["NonFinite", "LossSpike"]))  # doctest: +SKIP
     """
     opened = create_trial(trial) if isinstance(trial, str) else trial
     return RuleRunner(opened, rules, on_finding, record).run(follow)

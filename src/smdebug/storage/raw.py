@@ -237,4 +237,9 @@ def each(store: Store, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     if store.parallel == 1 or len(items) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(store.parallel, "smdebug-read") as pool:
-        return list(pool.map(work, items))
+        try:
+            futures = [pool.submit(work, item) for item in items]
+        except RuntimeError:
+            # The interpreter is ending, and gives out no threads any more.
+            return [work(item) for item in items]
+        return [future.result() for future in futures]

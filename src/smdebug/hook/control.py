@@ -1,0 +1,63 @@
+"""Requests that others leave in the run, obeyed by the hook that writes it.
+
+A thread looks for them: training only ever reads an attribute.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from smdebug.storage.control import list_stops, read_stop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from smdebug.storage.control import StopRequest
+    from smdebug.storage.store import Store
+
+logger = logging.getLogger("smdebug.hook")
+
+# Listing a bucket costs a request.
+LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 10.0
+
+
+class Control:
+    """Looks for requests to stop, every so often, until there is one.
+
+    Args:
+        store: where the run is.
+        on_stop: called with the first request, on the thread of this object.
+
+    Attributes:
+        interval: seconds between two looks.
+    """
+
+    def __init__(self, store: Store, on_stop: Callable[[StopRequest], None]) -> None:
+        self._store = store
+        self._on_stop = on_stop
+        self.interval = REMOTE_SECONDS if store.remote else LOCAL_SECONDS
+        self._ended = threading.Event()
+        self._warned = False
+        # What was asked of an earlier job in the same place is not asked of this one.
+        self._old = set(list_stops(store))
+        self._thread = threading.Thread(target=self._run, name="smdebug-control", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops looking; does not wait for a slow store."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self.interval):
+            try:
+                fresh = [key for key in list_stops(self._store) if key not in self._old]
+                if fresh:
+                    self._on_stop(read_stop(self._store, fresh[0]))
+                    return
+            except Exception as error:
+                # Training goes on; the next look may have more luck.
+                if not self._warned:
+                    self._warned = True
+                    logger.warning("cannot look for requests in %s: %s", self._store.url, error)

@@ -1,0 +1,172 @@
+"""Rules over the run that a hook is writing, evaluated on a thread of their own.
+
+The one place of the write side that knows the read side: rules and trials are imported when a hook
+with rules is made.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from smdebug.exceptions import SMDebugValueError
+from smdebug.storage.pace import flush_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from smdebug.config.need import Need
+    from smdebug.rules.registry import RuleSpec
+    from smdebug.rules.runner import RuleRunner
+    from smdebug.storage.findings import Finding
+
+logger = logging.getLogger("smdebug.hook")
+
+# The rules whose condition can be seen in gradients before they are used.
+BEFORE_UPDATE_RULES = ("NonFinite", "ExplodingTensor")
+# How long `close` waits for a look that is under way.
+_PATIENCE = 60.0
+# How many findings of one rule are logged at a time.
+_SAID = 3
+
+
+class WatchedRules:
+    """The rules of a hook, checked when the hook is made, before there is a run.
+
+    Args:
+        given: as `HookOptions.rules` has them.
+        actions: what to do when one finds something, as `Rule` takes it.
+
+    Raises:
+        SMDebugValueError: there is no such rule, or a parameter makes no sense.
+    """
+
+    def __init__(self, given: Sequence[Any], actions: Any = None) -> None:
+        from smdebug.rules.action.action import Actions
+        from smdebug.rules.registry import RuleSpec
+
+        self.specs: list[RuleSpec] = [RuleSpec(each) for each in given]
+        self.needs: list[Need] = [need for spec in self.specs for need in spec.needs()]
+        self.actions = Actions(actions, "rules") if actions else None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the rules."""
+        return [spec.kind.__name__ for spec in self.specs]
+
+    def before_update_rule(self) -> str:
+        """The rule that stops the job before an optimizer uses bad gradients.
+
+        Raises:
+            SMDebugValueError: none of the rules is about non-finite values.
+        """
+        for name in self.names:
+            if name in BEFORE_UPDATE_RULES:
+                return name
+        raise SMDebugValueError(
+            f"before_update must be given with one of the rules {', '.join(BEFORE_UPDATE_RULES)}, "
+            f"got rules={self.names}"
+        )
+
+
+class Watch:
+    """Evaluates rules over a run while it is written.
+
+    Args:
+        rules: the rules.
+        path: where the run is.
+        on_finding: called with everything that is found, on the thread of this object.
+    """
+
+    def __init__(
+        self, rules: WatchedRules, path: str, on_finding: Callable[[Finding], None]
+    ) -> None:
+        self._rules = rules
+        self._path = path
+        self._tell = on_finding
+        self._runner: RuleRunner | None = None
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._failed = False
+        self._age = 0.0
+        self._thread = threading.Thread(target=self._run, name="smdebug-rules", daemon=True)
+        self._thread.start()
+
+    def look(self) -> list[Finding]:
+        """Evaluates the rules over what was published since the last look."""
+        with self._lock:
+            return self._look()
+
+    def close(self) -> None:
+        """Evaluates the rules over the rest of the run, which has been closed, and reports."""
+        self._ended.set()
+        self._thread.join(_PATIENCE)
+        if not self._lock.acquire(timeout=_PATIENCE):
+            logger.warning("the rules are still at work; their last look is left out")
+            return
+        try:
+            self._look()
+            if self._runner is not None and not self._failed:
+                logger.info("%s", self._runner.finish())
+        except Exception:
+            logger.exception("the rules could not be evaluated to their end")
+        finally:
+            self._lock.release()
+            if self._rules.actions is not None:
+                self._rules.actions.close()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._pause()):
+            with self._lock:
+                self._look()
+
+    def _pause(self) -> float:
+        """As long as the writer waits: there is nothing new before."""
+        pause = flush_interval(self._age, remote="://" in self._path)
+        self._age += pause
+        return pause
+
+    def _look(self) -> list[Finding]:
+        if self._failed:
+            return []
+        try:
+            if self._runner is None:
+                self._runner = self._open()
+            found = [] if self._runner is None else self._runner.look()
+            _say(found)
+            return found
+        except Exception:
+            # Training and saving go on without rules.
+            self._failed = True
+            logger.exception("the rules cannot be evaluated any more; training goes on")
+            return []
+
+    def _open(self) -> RuleRunner | None:
+        from smdebug.exceptions import MissingCollectionFiles, TrialNotFound
+        from smdebug.rules.runner import RuleRunner
+        from smdebug.trials.create import create_trial
+
+        try:
+            trial = create_trial(self._path, wait_seconds=0)
+        except (TrialNotFound, MissingCollectionFiles):
+            # Nothing has been published yet.
+            return None
+        return RuleRunner(trial, [spec.make(trial) for spec in self._rules.specs], self._found)
+
+    def _found(self, finding: Finding) -> None:
+        if self._rules.actions is not None:
+            self._rules.actions.invoke(finding)
+        self._tell(finding)
+
+
+def _say(findings: list[Finding]) -> None:
+    """Logs what was found; of what a rule found in many tensors, the first ones."""
+    by_rule: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_rule.setdefault(finding.rule, []).append(finding)
+    for rule, found in by_rule.items():
+        for finding in found[:_SAID]:
+            logger.warning("%s", finding)
+        if len(found) > _SAID:
+            logger.warning("%s found %d more; the run keeps them", rule, len(found) - _SAID)

@@ -1,0 +1,211 @@
+"""Losses as rules see them: a series for every tensor, worker and mode, and rounds of evaluation.
+
+Within one evaluation the model stays as it is: its batches differ, but not in time. So what a rule
+says about EVAL it says about the means of whole evaluations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from smdebug.config import checks
+from smdebug.config.collection import CollectionKeys
+from smdebug.exceptions import SMDebugValueError
+from smdebug.mode_keys import ModeKeys
+from smdebug.rules.block import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from smdebug.rules.block import Bools, StepBlock, Table
+    from smdebug.rules.choice import TensorChoice
+    from smdebug.rules.column_rule import ColumnRule
+
+# Names that say which losses they are whatever the mode of the step, as Keras has them in its logs.
+_VALIDATION = re.compile(r"(?:^|(?<=/))val_")
+_TRAINING = re.compile(r"(?:^|(?<=/))train_")
+
+
+def choose_losses(
+    rule: ColumnRule, collection_names: Any, tensor_regex: Any, use_losses_collection: Any
+) -> TensorChoice:
+    """The choice of a rule about losses: what it is told, and the collection `losses`.
+
+    Raises:
+        SMDebugValueError: nothing is chosen.
+    """
+    names = checks.comma_list("collection_names", collection_names)
+    if checks.boolean("use_losses_collection", use_losses_collection):
+        names = [*names, *({CollectionKeys.LOSSES} - set(names))]
+    choice = rule.choose(names, tensor_regex)
+    if not choice:
+        raise SMDebugValueError(
+            f"{rule.rule_name} must be told collection_names or tensor_regex when "
+            "use_losses_collection is false, got neither"
+        )
+    return choice
+
+
+def is_validation(tensor: str) -> bool:
+    """Whether a tensor holds the loss of an evaluation by its name.
+
+    Example:
+        >>> is_validation("val_loss"), is_validation("loss")
+        (True, False)
+    """
+    return _VALIDATION.search(tensor) is not None
+
+
+def by_mode(block: StepBlock, table: Table) -> dict[ModeKeys, Table]:
+    """The rows of a table for each mode that steps of it have."""
+    modes = [block.mode(step)[0] for step in table.steps.tolist()]
+    found = {}
+    for mode in dict.fromkeys(modes):
+        found[mode] = rows_of(table, np.array([each is mode for each in modes], bool))
+    return found
+
+
+def rows_of(table: Table, rows: Bools) -> Table:
+    """Some of the rows of a table."""
+    return dataclasses.replace(
+        table,
+        steps=table.steps[rows],
+        values=table.values[rows],
+        present=table.present[rows],
+        rows=table.rows[rows],
+    )
+
+
+class Moment(NamedTuple):
+    """A step, and what it is called within its mode."""
+
+    step: int
+    mode: ModeKeys
+    mode_step: int
+
+
+class Round(NamedTuple):
+    """An evaluation, and the training since the one before it.
+
+    Attributes:
+        column: the loss, as it is called in the evaluation.
+        train: the mean training loss since the evaluation before; NaN when none was saved.
+        validation: the mean loss of the evaluation.
+        first: the first step of the evaluation.
+        last: the last one.
+        known: where it was known that the evaluation is over: the first step after it, or its last
+            step when none came.
+    """
+
+    column: Column
+    train: float
+    validation: float
+    first: int
+    last: int
+    known: Moment
+
+
+@dataclasses.dataclass
+class _Pending:
+    """What has come since the last evaluation that is over."""
+
+    column: Column
+    trained: float = 0.0
+    train_count: int = 0
+    evaluated: float = 0.0
+    count: int = 0
+    first: int = 0
+    at: Moment = Moment(0, ModeKeys.EVAL, 0)
+
+    def close(self, known: Moment) -> Round:
+        train = self.trained / self.train_count if self.train_count else float("nan")
+        done = Round(
+            self.column, train, self.evaluated / self.count, self.first, self.at.step, known
+        )
+        self.trained = self.evaluated = 0.0
+        self.train_count = self.count = 0
+        return done
+
+
+class Rounds:
+    """Cuts losses into rounds.
+
+    An evaluation is a run of EVAL steps between which no step of another mode lies, saved or not:
+    the number of the step grows as its number within the mode does. A loss called `val_...` that
+    was saved in another mode is an evaluation of its own when there was training since the last
+    one. `val_loss`, `train_loss` and `loss` are one loss. PREDICT steps are left out.
+    """
+
+    def __init__(self) -> None:
+        self._pending: dict[tuple[str, str], _Pending] = {}
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._pending.clear()
+
+    def add(self, block: StepBlock, table: Table) -> Iterator[Round]:
+        """Takes the losses of a block, and yields the rounds that are over."""
+        keys = [(_plain(column.tensor), column.worker) for column in table.columns]
+        validation = [is_validation(column.tensor) for column in table.columns]
+        for row, step in enumerate(table.steps.tolist()):
+            now = Moment(step, *block.mode(step))
+            if now.mode is ModeKeys.PREDICT:
+                continue
+            places = np.flatnonzero(table.present[row]).tolist()
+            evaluated = [
+                place for place in places if now.mode is ModeKeys.EVAL or validation[place]
+            ]
+            for place in evaluated:
+                pending = self._of(keys[place], table.columns[place])
+                yield from self._evaluate(
+                    pending, table.columns[place], float(table.values[row, place]), now
+                )
+            trained = [place for place in places if place not in evaluated]
+            if trained:
+                yield from self._close_all(now)
+            for place in trained:
+                pending = self._of(keys[place], table.columns[place])
+                pending.trained += float(table.values[row, place])
+                pending.train_count += 1
+
+    def end(self) -> Iterator[Round]:
+        """Yields the evaluations that were not known to be over; no step will come any more."""
+        for pending in self._pending.values():
+            if pending.count:
+                yield pending.close(pending.at)
+
+    def _of(self, key: tuple[str, str], column: Column) -> _Pending:
+        return self._pending.setdefault(key, _Pending(column))
+
+    def _evaluate(
+        self, pending: _Pending, column: Column, value: float, now: Moment
+    ) -> Iterator[Round]:
+        if now.mode is not ModeKeys.EVAL and not pending.train_count:
+            # The log of an evaluation whose batches were seen.
+            return
+        if pending.count and not _same_evaluation(pending.at, now):
+            yield pending.close(now)
+        if not pending.count:
+            pending.first = now.step
+        pending.column, pending.at = column, now
+        pending.evaluated += value
+        pending.count += 1
+
+    def _close_all(self, now: Moment) -> Iterator[Round]:
+        for pending in self._pending.values():
+            if pending.count:
+                yield pending.close(now)
+
+
+def _same_evaluation(before: Moment, now: Moment) -> bool:
+    if before.mode is not ModeKeys.EVAL or now.mode is not ModeKeys.EVAL:
+        return False
+    return before.step - before.mode_step == now.step - now.mode_step
+
+
+def _plain(tensor: str) -> str:
+    return _TRAINING.sub("", _VALIDATION.sub("", tensor))
