@@ -20,7 +20,7 @@ LAYERS = {
     "analysis": {"trials"},
     "rules": {"config", "storage", "trials", "analysis"},
     "core": {"config", "storage", "trials", "analysis"},
-    "testing": {"config", "storage", "trials"},
+    "testing": {"config", "storage", "trials", "rules", "pytorch"},
     "": {"config", "trials"},
 }
 # An adapter offers create_trial to scripts that import nothing else.

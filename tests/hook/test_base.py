@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hook.numpy_hook import NumpyHook
 
 from smdebug.config.collection import Collection
-from smdebug.config.options import HookOptions
 from smdebug.config.reduction import ReductionConfig
 from smdebug.config.save import SaveConfig, SaveConfigMode
 from smdebug.exceptions import (
@@ -23,51 +23,19 @@ from smdebug.exceptions import (
     SMDebugRuntimeError,
     SMDebugTypeError,
 )
-from smdebug.hook.base import BaseHook
-from smdebug.hook.current import current_hook, del_hook, set_hook
+from smdebug.hook.current import current_hook, set_hook
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.layout import END_KEY
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from smdebug.hook.base import BaseHook
     from smdebug.trials import Trial
 
 TRAIN, EVAL = ModeKeys.TRAIN, ModeKeys.EVAL
 EVERY = SaveConfig(save_interval=1)
-
-
-class NumpyHook(BaseHook):
-    """A hook whose framework is a loop over arrays."""
-
-    default_collections = {  # noqa: RUF012 - as the base class declares it
-        "all": (), "default": (), "weights": ("weight",), "gradients": ("^gradient",),
-        "losses": ("loss",), "scalars": ("^scalar",),
-    }  # fmt: skip
-    always_saved = frozenset({"losses"})
-
-    def __init__(self, out_dir: Any = None, **options: Any) -> None:
-        super().__init__(HookOptions(out_dir, **options))
-
-    def run(self, **tensors: Any) -> None:
-        """One step that has these tensors."""
-        if self._begin_step() is None:
-            return
-        with self._entered():
-            for name, tensor in tensors.items():
-                self._offer(name.replace("__", "/"), tensor)
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over() -> Iterator[None]:
-    del_hook()
-    yield
-    hook = current_hook()
-    if hook is not None:
-        hook.close()
-    del_hook()
 
 
 def close(hook: BaseHook) -> Trial:

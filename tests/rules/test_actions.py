@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,3 +219,18 @@ def test_boto3_is_not_imported_before_it_is_needed() -> None:
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (done.stdout.strip(), done.stderr) == ("False", "")
+
+
+def test_the_examples_of_the_page(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Nothing is to be sent from here.
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    page = Path(__file__).parents[2] / "docs" / "actions.md"
+    examples = re.findall(r"```json\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        entries = json.loads(example)
+        entries = entries if isinstance(entries, list) else [entries]
+        assert len(Actions(example, "Rule").actions) == len(entries)
+    assert [message for message in messages(caplog) if "boto3" not in message] == []

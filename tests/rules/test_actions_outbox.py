@@ -76,6 +76,7 @@ def test_every_finding_is_told_in_order() -> None:
         outbox.put(found(step))
     assert outbox.drain(PATIENCE) == 0
     assert note.taken() == [(step, 0) for step in range(50)]
+    assert outbox.drain(float("inf")) == 0
     assert note.threads == {"smdebug-actions"}
 
 

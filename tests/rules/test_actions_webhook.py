@@ -132,7 +132,7 @@ def test_every_number_is_valid_json(value: Any, posted: Any) -> None:
     def refuse(text: str) -> None:
         raise AssertionError(text)
 
-    made = payload(Finding("R", np.int64(4), "é", value=value, threshold=value))  # type: ignore[arg-type]
+    made = payload(Finding("R", np.int64(4), "é", value=value, threshold=value))
     back = json.loads(json.dumps(made), parse_constant=refuse)
     assert (back["value"], back["threshold"], back["step"]) == (posted, posted, 4)
     assert back["text"] == "R, step 4: é"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# How often a hook saves for its rules when it is told no schedule: numbers at every step.
+from smdebug.config.collection import SCALAR_COLLECTIONS
+
+# How often a hook that is told no schedule saves tensors for its rules.
 DEFAULT_RULE_INTERVAL = 10
 
 
@@ -21,7 +23,8 @@ class Need:
             for what the model takes and returns, `loss` for the losses.
         tensor: `"input"` or `"output"`, of those layers.
         index: which of several inputs or outputs; all of them when None.
-        every: how often to save when the hook is told no schedule.
+        every: how often to save when the hook is told no schedule; None for numbers at every step
+            and others at every 10th.
         saves: only the first so many saved steps are of use; None for all.
 
     Example:
@@ -36,8 +39,15 @@ class Need:
     layers: tuple[str, ...] = ()
     tensor: str = "output"
     index: int | None = None
-    every: int = DEFAULT_RULE_INTERVAL
+    every: int | None = None
     saves: int | None = None
+
+    @property
+    def interval(self) -> int:
+        """How often to save when the hook is told no schedule."""
+        if self.every is not None:
+            return self.every
+        return 1 if self.collection in SCALAR_COLLECTIONS else DEFAULT_RULE_INTERVAL
 
     @property
     def described(self) -> str:

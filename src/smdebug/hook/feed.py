@@ -76,7 +76,7 @@ def _reduction_config(needs: list[Need]) -> ReductionConfig | None:
 def _save_config(needs: list[Need], saves: int | None, options: HookOptions) -> SaveConfig | None:
     """The schedule: the user's where there is one, cut where the rest is of no use."""
     if not options.scheduled:
-        every = min(need.every for need in needs)
+        every = min(need.interval for need in needs)
         return SaveConfig(save_interval=every, end_step=None if saves is None else saves * every)
     if saves is None:
         return None

@@ -48,6 +48,7 @@ class Supervisor:
         self.request: StopRequest | None = None
         self._rules = rules
         self._stops = options.on_finding == "stop"
+        self._flush_seconds = options.flush_seconds
         self._store = store
         self._steps = steps
         self._workers, self._chief = 1, True
@@ -62,7 +63,7 @@ class Supervisor:
         self._began = time.monotonic()
         self._control = Control(self._store, self._asked)
         if self._rules is not None and chief:
-            self._watch = Watch(self._rules, path, self._found)
+            self._watch = Watch(self._rules, path, self._found, self._flush_seconds)
 
     def findings(self) -> list[Finding]:
         """What was found so far."""

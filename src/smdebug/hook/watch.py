@@ -27,6 +27,8 @@ logger = logging.getLogger("smdebug.hook")
 BEFORE_UPDATE_RULES = ("NonFinite", "ExplodingTensor")
 # How long `close` waits for a look that is under way.
 _PATIENCE = 60.0
+# However often the writer publishes, looking takes time that training may need.
+_SHORTEST_PAUSE = 0.1
 # How many findings of one rule are logged at a time.
 _SAID = 3
 
@@ -77,13 +79,19 @@ class Watch:
         rules: the rules.
         path: where the run is.
         on_finding: called with everything that is found, on the thread of this object.
+        flush_seconds: how long a step may stay unpublished, as the hook was told.
     """
 
     def __init__(
-        self, rules: WatchedRules, path: str, on_finding: Callable[[Finding], None]
+        self,
+        rules: WatchedRules,
+        path: str,
+        on_finding: Callable[[Finding], None],
+        flush_seconds: float | None = None,
     ) -> None:
         self._rules = rules
         self._path = path
+        self._flush_seconds = flush_seconds
         self._tell = on_finding
         self._runner: RuleRunner | None = None
         self._lock = threading.Lock()
@@ -123,7 +131,8 @@ class Watch:
 
     def _pause(self) -> float:
         """As long as the writer waits: there is nothing new before."""
-        pause = flush_interval(self._age, remote="://" in self._path)
+        pause = flush_interval(self._age, "://" in self._path, self._flush_seconds)
+        pause = max(pause, _SHORTEST_PAUSE)
         self._age += pause
         return pause
 

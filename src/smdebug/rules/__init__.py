@@ -1,6 +1,7 @@
 """Rules: what went wrong in a run, in which tensor, at which step."""
 
 from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.configuration import hook_configuration
 from smdebug.rules.outcome import Outcome, RuleReport
 from smdebug.rules.registry import make_rule, rule_class, rule_names
 from smdebug.rules.required_tensors import RequiredTensors, RequiredTensorsForTrial
@@ -18,6 +19,7 @@ __all__ = [
     "Rule",
     "RuleReport",
     "RuleRunner",
+    "hook_configuration",
     "invoke_rule",
     "make_rule",
     "rule_class",

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from smdebug.rules.block import Ints
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.reductions import Array
-    from smdebug.rules.block import Bools, RawValue
+    from smdebug.rules.block import Bools, Ints, RawValue
 
 # A label of an average class is seen this often before classes are compared with each other: twenty
 # each of a thousand equal classes differ by a factor of five at most, by chance.
@@ -36,10 +34,11 @@ class ClassReader:
     - Labels and predictions of the same shape `(N, C)`: one-hot labels, or shares that sum to 1;
       the largest one is the class, of both.
     - Otherwise each prediction belongs to one label. Whole numbers are classes. Other numbers are
-      scores of two classes: probabilities with a limit of 0.5 as long as all were within [0, 1], and
-      logits with a limit of 0 from the first that is not. The labels must then be 0 and 1, or -1 and 1.
-    - A label that is negative (such as the -100 that PyTorch ignores) or that no score belongs to is
-      left out. -1 of -1 and 1 is class 0.
+      scores of two classes: probabilities with a limit of 0.5 as long as all were within [0, 1],
+      and logits with a limit of 0 from the first that is not. The labels must then be 0 and 1, or
+      -1 and 1.
+    - A label that is negative (such as the -100 that PyTorch ignores) or that no score belongs to
+      is left out. -1 of -1 and 1 is class 0.
 
     Labels that are no classes are remembered with the reason, and not looked at again.
 

@@ -153,7 +153,7 @@ class ColumnRule(Rule):
         choice: TensorChoice,
         where: Bools | None = None,
     ) -> tuple[Floats, Bools]:
-        """A reduction for `block.cells` of chosen tensors, and where it is known; notes whether any."""
+        """A reduction for `block.cells` of chosen tensors; notes whether there was any."""
         values, known = block.numbers(reduction, cells, where)
         self._asked.add(reduction)
         choice.seen = choice.seen or bool(known.any())

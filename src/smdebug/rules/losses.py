@@ -93,7 +93,8 @@ class Round(NamedTuple):
 
     Attributes:
         column: the loss, as it is called in the evaluation.
-        train: the mean training loss since the evaluation before; NaN when none was saved.
+        train: the mean training loss since the evaluation before.
+        trained: whether one was saved; otherwise `train` is NaN.
         validation: the mean loss of the evaluation.
         first: the first step of the evaluation.
         last: the last one.
@@ -103,6 +104,7 @@ class Round(NamedTuple):
 
     column: Column
     train: float
+    trained: bool
     validation: float
     first: int
     last: int
@@ -120,11 +122,14 @@ class _Pending:
     count: int = 0
     first: int = 0
     at: Moment = Moment(0, ModeKeys.EVAL, 0)
+    # Whether evaluations come as EVAL steps.
+    batches: bool = False
 
     def close(self, known: Moment) -> Round:
         train = self.trained / self.train_count if self.train_count else float("nan")
+        validation = self.evaluated / self.count
         done = Round(
-            self.column, train, self.evaluated / self.count, self.first, self.at.step, known
+            self.column, train, self.train_count > 0, validation, self.first, self.at.step, known
         )
         self.trained = self.evaluated = 0.0
         self.train_count = self.count = 0
@@ -136,8 +141,8 @@ class Rounds:
 
     An evaluation is a run of EVAL steps between which no step of another mode lies, saved or not:
     the number of the step grows as its number within the mode does. A loss called `val_...` that
-    was saved in another mode is an evaluation of its own when there was training since the last
-    one. `val_loss`, `train_loss` and `loss` are one loss. PREDICT steps are left out.
+    was saved in another mode is an evaluation of its own, unless it also comes in EVAL steps.
+    `val_loss`, `train_loss` and `loss` are one loss. PREDICT steps are left out.
     """
 
     def __init__(self) -> None:
@@ -184,7 +189,8 @@ class Rounds:
     def _evaluate(
         self, pending: _Pending, column: Column, value: float, now: Moment
     ) -> Iterator[Round]:
-        if now.mode is not ModeKeys.EVAL and not pending.train_count:
+        pending.batches = pending.batches or now.mode is ModeKeys.EVAL
+        if pending.batches and now.mode is not ModeKeys.EVAL:
             # The log of an evaluation whose batches were seen.
             return
         if pending.count and not _same_evaluation(pending.at, now):

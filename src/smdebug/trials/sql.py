@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import SMDebugRuntimeError
+from smdebug.storage.findings import findings_table
 from smdebug.storage.index import SCHEMA
 
 if TYPE_CHECKING:
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
 def run_query(
     query: str, reader: RunReader, range_steps: tuple[int | None, int | None] = (None, None)
 ) -> Any:
-    """Runs a query with the index as the table `run`; returns a pandas DataFrame.
+    """Runs a query with the index as the table `run`, and what rules found as `findings`.
 
     Where the index files are local and hold every row once, duckdb reads them itself, only the
-    columns and row groups the query needs. Otherwise it gets the table from memory.
+    columns and row groups the query needs. Otherwise it gets the table from memory. The answer is
+    a pandas DataFrame.
     """
     try:
         import duckdb
@@ -27,6 +29,8 @@ def run_query(
             "sql needs duckdb and pandas: pip install 'tornasole[sql]'"
         ) from error
     with duckdb.connect() as connection:
+        if "findings" in query.lower():
+            connection.register("findings", findings_table(reader.store))
         try:
             return _answer(connection, query, _stored(connection, reader), range_steps)
         except duckdb.IOException:

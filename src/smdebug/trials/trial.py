@@ -417,6 +417,8 @@ class Trial:
     def sql(self, query: str) -> Any:
         """Runs a query over the index, the table `run`, and returns a pandas DataFrame.
 
+        What rules found is the table `findings`.
+
         Example:
             >>> trial.sql("select step, l2 from run where tensor = 'fc.weight'")  # doctest: +SKIP
         """

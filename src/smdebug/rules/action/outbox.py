@@ -104,12 +104,12 @@ class Outbox:
                 line.put(finding)
             self._start()
 
-    def hurry(self) -> None:
-        """Lets what is held back for its turn go now."""
+    def hurry(self) -> bool:
+        """Lets what is held back for its turn go now; False when no thread can be had for it."""
         with self._changed:
             for line in self._lines:
                 line.release()
-            self._start()
+            return self._start()
 
     def drain(self, timeout: float) -> int:
         """Waits until everything is carried out, no longer than `timeout` seconds.
@@ -117,16 +117,13 @@ class Outbox:
         Returns:
             How many uses of actions are not done by then.
         """
-        deadline = time.monotonic() + timeout
-        self.hurry()
+        deadline = time.monotonic() + min(timeout, threading.TIMEOUT_MAX / 2)
+        if not self.hurry():
+            # The interpreter is ending: what is left is done here.
+            while time.monotonic() < deadline and self._do_next(patient=False):
+                pass
         with self._changed:
-            if self._thread is not None:
-                self._changed.wait_for(lambda: not self._unfinished(), timeout)
-                return self._unfinished()
-        # No thread can be started when the interpreter ends: what is left is done on this one.
-        while time.monotonic() < deadline and self._do_next(patient=False):
-            pass
-        with self._changed:
+            self._changed.wait_for(lambda: not self._unfinished(), deadline - time.monotonic())
             return self._unfinished()
 
     def forget(self) -> None:
@@ -141,18 +138,18 @@ class Outbox:
     def _unfinished(self) -> int:
         return sum(len(line.waiting) for line in self._lines) + self._busy
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
         running = self._thread is not None and self._thread.is_alive()
         if not running and any(line.waiting or line.holding for line in self._lines):
             thread = threading.Thread(target=self._run, name="smdebug-actions", daemon=True)
             try:
                 thread.start()
             except RuntimeError:
-                # The interpreter is ending; `drain` does the rest.
-                self._thread, self._busy = None, False
-                return
+                # Not while the interpreter ends; `drain` does the rest.
+                return False
             self._thread = thread
         self._changed.notify_all()
+        return True
 
     def _wait_for_work(self, patient: bool) -> _Line | None:
         """Returns the line that has waited longest; None when nothing waits or will."""

@@ -26,8 +26,9 @@ class AllZero(ColumnRule):
     """Fires when the percentage of zeros in a tensor is at or above a threshold.
 
     The percentage is 100 * zeros / number of elements. Where `zeros` was not saved, a tensor whose
-    abs_max, l1, l2 or abs_mean is 0, or whose min and max both are, has 100 percent; of any other it
-    is then not known, which matters only to thresholds below 100. An empty tensor has no percentage.
+    abs_max, l1, l2 or abs_mean is 0, or whose min and max both are, has 100 percent; of any other
+    it is then not known, which matters only to thresholds below 100. An empty tensor has no
+    percentage.
 
     Args:
         base_trial: the trial to look at.

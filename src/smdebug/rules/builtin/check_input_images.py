@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _COLLECTION = "input_image"
 _AXES = 4
+# Smaller batches of images are rare.
+_BATCH = 5
 
 
 class CheckInputImages(ColumnRule):
@@ -34,8 +36,8 @@ class CheckInputImages(ColumnRule):
     Most image models learn best from images whose channels have been normalised to a mean of 0.
     Images are added up from the first step on, of all workers together and of each mode by itself,
     so that validation images which are not normalised as the others are found. From
-    `threshold_samples` images on, at every step with images, it fires when the absolute value of the
-    mean of a channel over all of them is above `threshold_mean`.
+    `threshold_samples` images on, at every step with images, it fires when the absolute value of
+    the mean of a channel over all of them is above `threshold_mean`.
 
     Only inputs with four axes are images; axis 0 counts them. Images with NaN or infinity in them
     are left out. The numbers of a channel are needed themselves: no reduction holds their means.
@@ -76,11 +78,11 @@ class CheckInputImages(ColumnRule):
         self._judged_any = False
 
     def needs(self) -> tuple[Need, ...]:
-        """The images themselves, of the steps in which enough of them should have come."""
+        """The images themselves, of as many steps as it takes batches of 5 images."""
         return (
             Need(
                 _COLLECTION, raw=True, include_regex=tuple(self.images.regexes), layers=("model",),
-                tensor="input", index=0, end_step=2 * self.threshold_samples,
+                tensor="input", index=0, saves=-(-self.threshold_samples // _BATCH),
             ),
         )  # fmt: skip
 
@@ -97,7 +99,7 @@ class CheckInputImages(ColumnRule):
             keys = {self._add(value, mode): None for value in group}
             for key in keys:
                 if key is not None:
-                    yield from self._judged(block, step, key)
+                    yield from self._look_at(block, step, key)
 
     def missing(self) -> str:
         """Why nothing could be judged."""
@@ -109,8 +111,8 @@ class CheckInputImages(ColumnRule):
             return f"{tensor} has the shape {shape}, and images have four axes"
         most = max(seen for seen, _ in self._sums.values())
         return (
-            f"{most} images were saved, and {self.threshold_samples} are needed: save them more often, "
-            "or lower threshold_samples"
+            f"{most} images were saved, and {self.threshold_samples} are needed: save them more "
+            "often, or lower threshold_samples"
         )
 
     # ---- inside
@@ -126,7 +128,7 @@ class CheckInputImages(ColumnRule):
         self._sums[key] = (seen + count, so_far + sums)
         return key
 
-    def _judged(self, block: StepBlock, step: int, key: _Key) -> Iterator[Finding]:
+    def _look_at(self, block: StepBlock, step: int, key: _Key) -> Iterator[Finding]:
         seen, sums = self._sums[key]
         if seen < self.threshold_samples:
             return
@@ -136,8 +138,8 @@ class CheckInputImages(ColumnRule):
         mean, limit = float(means[worst]), self.threshold_mean
         if self.begins(key, abs(mean) > limit, step):
             message = (
-                f"the images in {key[0]} are not normalised: channel {worst} has a mean of {mean:.3g} "
-                f"over {seen} images, further from 0 than {limit:.3g}"
+                f"the images in {key[0]} are not normalised: channel {worst} has a mean of "
+                f"{mean:.3g} over {seen} images, further from 0 than {limit:.3g}"
             )
             # Of all workers together, so of none.
             yield replace(self.finding(block, step, message, None, mean, limit), tensor=key[0])

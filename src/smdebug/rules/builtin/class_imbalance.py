@@ -38,22 +38,25 @@ _COLLAPSED = 0.9
 class ClassImbalance(ColumnRule):
     """Fires when classes are not equally represented, or when the model gives a class up.
 
-    Labels of the modes TRAIN and GLOBAL are counted, those of all workers together. EVAL and PREDICT
-    are left out: such data often comes sorted by class. How labels and predictions become classes
-    is told at `smdebug.rules.classes.ClassReader`.
+    Labels of the modes TRAIN and GLOBAL are counted, those of all workers together. EVAL and
+    PREDICT are left out: such data often comes sorted by class. How labels and predictions become
+    classes is told at `smdebug.rules.classes.ClassReader`.
 
     *Imbalance*: since the first step, the class with the most labels has more than
-    `threshold_imbalance` times as many as the class with the fewest. It is judged at every step from
-    `samples` labels on, and not before there are 20 labels for each class on average, because the
-    counts of many classes differ by chance. A class that never came is not known and not counted.
+    `threshold_imbalance` times as many as the class with the fewest. It is judged at every step
+    from `samples` labels on, and not before there are 20 labels for each class on average, because
+    the counts of many classes differ by chance. A class that never came is not known, and does not
+    count: labels that are all the same say nothing.
 
     *Misprediction*: labels are gathered in windows of consecutive steps; a window ends when it has
     `samples` labels, 20 for each class on average, and 5 steps. A class is given up when in 3
     windows in a row more than `threshold_misprediction` of its labels were mispredicted, while
+
     - the share over all classes together was at most half of that: the others were learned, or
     - the model said one class in 90 % of all cases, and that has at most half of the labels.
-    A class with fewer than 10 labels in a window is judged with the next. A model that has only begun
-    to learn mispredicts most classes alike, and is not reported.
+
+    A class with fewer than 10 labels in a window is judged with the next. A model that has only
+    begun to learn mispredicts most classes alike, and is not reported.
 
     Args:
         base_trial: the trial to look at.
@@ -144,14 +147,14 @@ class ClassImbalance(ColumnRule):
             return f"the labels are no classes: {'; '.join(self._reader.problems.values())}"
         if not self._tallies:
             return (
-                "the labels are of the modes EVAL and PREDICT, and only those of training are counted: "
-                "save them in the mode TRAIN, or without modes"
+                "the labels are of the modes EVAL and PREDICT, and only those of training are "
+                "counted: save them in the mode TRAIN, or without modes"
             )
         most = max(self._tallies.values(), key=lambda tally: tally.total)
         needed = max(self.samples, LABELS_PER_CLASS * len(most.labels))
         return (
-            f"{most.total} labels of {len(most.labels)} classes were saved, and {needed} are needed: "
-            "save them more often, or lower samples"
+            f"{most.total} labels of {len(most.labels)} classes were saved, and {needed} are "
+            "needed: save them more often, or lower samples"
         )
 
     # ---- inside
@@ -173,9 +176,9 @@ class ClassImbalance(ColumnRule):
         ratio = most / fewest
         if self.begins((tensor, "imbalance"), ratio > self.threshold_imbalance, step):
             message = (
-                f"the classes of {tensor} are imbalanced: class {large} has {most} labels and class "
-                f"{small} {fewest}, a ratio of {ratio:.3g}, above {self.threshold_imbalance:.3g}; "
-                "the model may learn to ignore the rare class"
+                f"the classes of {tensor} are imbalanced: class {large} has {most} labels and "
+                f"class {small} {fewest}, a ratio of {ratio:.3g}, above "
+                f"{self.threshold_imbalance:.3g}; the model may learn to ignore the rare class"
             )
             yield self._about(block, step, tensor, message, ratio, self.threshold_imbalance)
 
@@ -193,8 +196,8 @@ class ClassImbalance(ColumnRule):
             others = f", and so are {len(begun) - 1} other classes" if len(begun) > 1 else ""
             message = (
                 f"class {worst} of {tensor} is given up: {shares[worst]:.0%} of its labels are "
-                f"mispredicted, above {self.threshold_misprediction:.0%}, for {_WINDOWS} windows of at "
-                f"least {self.samples} labels; all classes together: {overall:.0%}{others}"
+                f"mispredicted, above {self.threshold_misprediction:.0%}, for {_WINDOWS} windows "
+                f"of at least {self.samples} labels; all classes together: {overall:.0%}{others}"
             )
             limit = self.threshold_misprediction
             yield self._about(block, step, tensor, message, shares[worst], limit)
@@ -271,9 +274,8 @@ class _Tally:
         window, self.window = self.window, _Window()
         overall = window.wrong / window.labels
         (said, times), *_ = window.said.most_common(1)
-        collapsed = (
-            times >= _COLLAPSED * window.labels and 2 * window.of_class[said] <= window.labels
-        )
+        rare = 2 * window.of_class[said] <= window.labels
+        collapsed = rare and times >= _COLLAPSED * window.labels
         shares: dict[int, float] = {}
         for label in sorted(self.seen):
             if self.seen[label] < _CLASS_LABELS:

@@ -31,17 +31,18 @@ _COLUMN_SAMPLES = 10
 class Confusion(ColumnRule):
     """Fires when a trained model confuses classes.
 
-    With `c[j][i]` the number of samples of class `j` that were predicted as class `i`, and `s[i]` the
-    sum of column `i` (everything that was predicted as `i`), it fires for a class `i` when
+    With `c[j][i]` the number of samples of class `j` that were predicted as class `i`, and `s[i]`
+    the sum of column `i` (everything that was predicted as `i`), it fires for a class `i` when
 
         c[i][i] / s[i] < min_diag, or c[j][i] / s[i] > max_off_diag for another class j.
 
     A class that was predicted fewer than 10 times is not judged.
 
-    A model that is being trained confuses classes until it has learned them, so one matrix is judged,
-    that of the model in its last state, when the run has ended:
-    - where there are steps of the modes EVAL or PREDICT, the last evaluation: the last of those steps
-      that have no step of another mode between them;
+    A model that is being trained confuses classes until it has learned them, so one matrix is
+    judged, that of the model in its last state, when the run has ended:
+
+    - where there are steps of the modes EVAL or PREDICT, the last evaluation: the last of those
+      steps that have no step of another mode between them;
     - otherwise the last steps that together have 20 samples for each class on average.
 
     Samples of all workers go into one matrix. How labels and predictions become classes is told at
@@ -84,7 +85,11 @@ class Confusion(ColumnRule):
         self.min_diag = checks.number("min_diag", min_diag, 0, 1)
         self.max_off_diag = checks.number("max_off_diag", max_off_diag, 0, 1)
         self._reader = ClassReader()
-        self._forget()
+        # By the name of the labels.
+        self._matrices: dict[str, _Matrix] = {}
+        self._evaluated = self._begins = self._told = self._judged_any = False
+        self._mode_before: ModeKeys | None = None
+        self._last = (-1, ModeKeys.GLOBAL, -1)
 
     def needs(self) -> tuple[Need, ...]:
         """Labels and predictions themselves; they are what a loss is made of."""
@@ -103,7 +108,10 @@ class Confusion(ColumnRule):
     def start_over(self) -> None:
         """Forgets all samples."""
         super().start_over()
-        self._forget()
+        self._reader.start_over()
+        self._matrices.clear()
+        self._evaluated = self._begins = self._told = self._judged_any = False
+        self._mode_before = None
 
     def judge(self, block: StepBlock) -> Iterable[Finding]:
         """Keeps the samples of the last evaluation; judges them when the run has ended."""
@@ -137,19 +145,11 @@ class Confusion(ColumnRule):
         if not self._matrices:
             return "no step has both labels and predictions"
         return (
-            f"no class was predicted {_COLUMN_SAMPLES} times in the last evaluation: save labels and "
-            "predictions of more samples"
+            f"no class was predicted {_COLUMN_SAMPLES} times in the last evaluation: save labels "
+            "and predictions of more samples"
         )
 
     # ---- inside
-
-    def _forget(self) -> None:
-        self._reader.start_over()
-        # By the name of the labels.
-        self._matrices: dict[str, _Matrix] = {}
-        self._evaluated = self._begins = self._told = self._judged_any = False
-        self._mode_before: ModeKeys | None = None
-        self._last = (-1, ModeKeys.GLOBAL, -1)
 
     def _is_last(self, block: StepBlock) -> bool:
         return bool(len(block)) and int(block.steps[-1]) == block.trial.steps()[-1]
@@ -180,9 +180,9 @@ class Confusion(ColumnRule):
         self._told = True
         for tensor, matrix in self._matrices.items():
             if tensor not in self._reader.problems:
-                yield from self._judged(tensor, matrix.counts)
+                yield from self._look_at(tensor, matrix.counts)
 
-    def _judged(self, tensor: str, matrix: Counter[tuple[int, int]]) -> Iterator[Finding]:
+    def _look_at(self, tensor: str, matrix: Counter[tuple[int, int]]) -> Iterator[Finding]:
         columns: Counter[int] = Counter()
         for (_, said), count in matrix.items():
             columns[said] += count
@@ -205,9 +205,9 @@ class Confusion(ColumnRule):
         if mixed:
             (label, said) = max(mixed, key=lambda pair: mixed[pair])
             message = (
-                f"{mixed[label, said]:.0%} of the {columns[said]} samples that are predicted as class "
-                f"{said} in {tensor} are of class {label}, above {self.max_off_diag:.0%}: the model "
-                f"takes {label} for {said}{_others(len(mixed), 'pairs')}"
+                f"{mixed[label, said]:.0%} of the {columns[said]} samples that are predicted as "
+                f"class {said} in {tensor} are of class {label}, above {self.max_off_diag:.0%}: "
+                f"the model takes {label} for {said}{_others(len(mixed), 'pairs')}"
             )
             yield self._about(tensor, message, mixed[label, said], self.max_off_diag)
 
@@ -224,7 +224,8 @@ class _Matrix:
     """A confusion matrix, of everything that is added or of the newest only.
 
     Args:
-        whole: keep everything; otherwise the last batches with 20 samples for each class on average.
+        whole: keep everything; otherwise the last batches with 20 samples for each class, on
+            average.
 
     Attributes:
         counts: how often each pair of label and prediction occurs.

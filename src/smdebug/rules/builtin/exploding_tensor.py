@@ -39,7 +39,7 @@ class NonFiniteCells(NamedTuple):
         inf: where it holds infinity.
         bad: where it holds either; also where it is not known which.
         nans: how many elements are NaN; NaN where that was not saved.
-        count: how many are either; NaN where that was not saved.
+        counted: how many are either; NaN where that was not saved.
         known: where anything is known.
     """
 
@@ -48,7 +48,7 @@ class NonFiniteCells(NamedTuple):
     inf: Bools
     bad: Bools
     nans: Floats
-    count: Floats
+    counted: Floats
     known: Bools
 
 
@@ -62,10 +62,10 @@ def non_finite_cells(rule: ColumnRule, block: StepBlock, choice: TensorChoice) -
     nans, nans_known = rule.numbers(block, "nans", table, choice)
     infs, infs_known = rule.numbers(block, "infs", table, choice)
     nan, inf, known = nans > 0, infs > 0, nans_known & infs_known
-    count = np.where(known, nans + infs, np.nan)
+    counted = np.where(known, nans + infs, np.nan)
     bad, open_cells = nan | inf, ~known
     if not (open_cells & table.present).any():
-        return NonFiniteCells(table, nan, inf, bad, nans, count, known)
+        return NonFiniteCells(table, nan, inf, bad, nans, counted, known)
     sizes = block.sizes(table, unknown=-1)
     for clue in CLUES:
         values, given = rule.numbers(block, clue, table, choice, open_cells)
@@ -76,19 +76,19 @@ def non_finite_cells(rule: ColumnRule, block: StepBlock, choice: TensorChoice) -
         inf = inf | (given & np.isinf(values) & ~infs_known)
         if clue in _OF_NAN:
             nan = nan | (given & np.isnan(values) & ~nans_known)
-    return NonFiniteCells(table, nan, inf, bad, nans, count, known)
+    return NonFiniteCells(table, nan, inf, bad, nans, counted, known)
 
 
 class ExplodingTensor(ColumnRule):
     """Fires when a tensor holds a value that is not finite: NaN or infinity.
 
-    It reads the saved counts `nans` and `infs`. Where they are missing, a min, max, mean, std, l1, l2,
-    abs_max or abs_mean that is not finite tells the same. With `only_nan`, infinities are no fault;
-    a mean that is NaN is then no proof either, for infinity minus infinity is NaN as well.
+    It reads the saved counts `nans` and `infs`. Where they are missing, a min, max, mean, std, l1,
+    l2, abs_max or abs_mean that is not finite tells the same. With `only_nan`, infinities are no
+    fault; a mean that is NaN is then no proof either, for infinity minus infinity is NaN as well.
 
-    By default it looks at all tensors but `trees/` and `hyperparameters/` of XGBoost, which hold NaN
-    on purpose. A mask that holds -inf on purpose is found too: choose the tensors where there is
-    one, or use NonFinite, which knows masks.
+    By default it looks at all tensors but `trees/` and `hyperparameters/` of XGBoost, which hold
+    NaN on purpose. A mask that holds -inf on purpose is found too: choose the tensors where there
+    is one, or use NonFinite, which knows masks.
 
     Args:
         base_trial: the trial to look at.
@@ -134,7 +134,7 @@ class ExplodingTensor(ColumnRule):
     def judge(self, block: StepBlock) -> Iterable[Finding]:
         """Looks for NaN and infinity in every chosen tensor."""
         found = non_finite_cells(self, block, self.tensors)
-        holds, counts = (found.nan, found.nans) if self.only_nan else (found.bad, found.count)
+        holds, counts = (found.nan, found.nans) if self.only_nan else (found.bad, found.counted)
         table = dataclasses.replace(found.table, values=counts, present=found.known)
         what = "NaN" if self.only_nan else "NaN or infinite"
 

@@ -29,10 +29,10 @@ _ROUNDING = 1e-9
 class FeatureImportanceOverweight(ColumnRule):
     """Fires when a few features have nearly all the importance.
 
-    For each kind of importance (`feature_importance/weight/...`, `feature_importance/gain/...`) and at each
-    round: the sum of the `nfeatures` largest importances, divided by the sum of all (XGBoost's sum to
-    1), is above `threshold`. A round with no more than `nfeatures` features says nothing, nor does round
-    0: a single tree has room for few features, whatever the data.
+    For each kind of importance (`feature_importance/weight/...`, `feature_importance/gain/...`) and
+    at each round: the sum of the `nfeatures` largest importances, divided by the sum of all
+    (XGBoost's sum to 1), is above `threshold`. A round with no more than `nfeatures` features says
+    nothing, nor does round 0: a single tree has room for few features, whatever the data.
 
     Args:
         base_trial: the trial to look at.
@@ -93,8 +93,8 @@ class FeatureImportanceOverweight(ColumnRule):
             shares > self.threshold + _ROUNDING,
             lambda column, value: (
                 f"{_features(self.nfeatures)} {value:.0%} of {column.tensor}, above "
-                f"{self.threshold:.0%}: the model rests on few features, and one of them may give the "
-                "answer away"
+                f"{self.threshold:.0%}: the model rests on few features, and one of them may give "
+                "the answer away"
             ),
             self.threshold,
         )

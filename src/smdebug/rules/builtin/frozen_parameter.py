@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ from smdebug.rules.builtin.weight_update_ratio import FROZEN, TrainingSteps
 from smdebug.rules.column_rule import ColumnRule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
-    from smdebug.rules.block import Bools, Floats, StepBlock, Table
+    from smdebug.rules.block import Bools, Floats, Ints, StepBlock, Table
+    from smdebug.rules.choice import TensorChoice
     from smdebug.storage.findings import Finding
     from smdebug.trials.trial import Trial
 
@@ -57,15 +59,16 @@ class FrozenParameter(ColumnRule):
     It looks at weights and biases at steps of mode TRAIN, and, until the first of them, at those
     without a mode. A parameter is frozen when
 
-    - at `patience` saved steps in a row other parameters have gradients and its own is absent or exactly
-      zero. A parameter that had a gradient before is given 25 times as long: an expert of a mixture
-      or one of several heads may not be in use. A bias whose gradient is zero is left alone: before
-      a normalisation or a softmax it cancels, and that is no fault. Absent counts only where at
-      least half as many gradients were saved as ever, and not where gradients were saved by name.
-    - `patience` times in a row its mean, min, max and l2, as far as they were saved, are exactly what
-      they were when it was last saved, although it had a gradient then and other parameters have
-      moved. The mean must be among them. Gradients 100,000 times smaller than the largest do not
-      count here.
+    - at `patience` saved steps in a row other parameters have gradients and its own is absent or
+      exactly zero. A parameter that had a gradient before is given 25 times as long: an expert of a
+      mixture or one of several heads may not be in use. A bias whose gradient is zero is left
+      alone: before a normalisation or a softmax it cancels, and that is no fault. Absent counts
+      only where at least half as many gradients were saved as ever, and not where gradients were
+      saved by name.
+    - `patience` times in a row its mean, min, max and l2, as far as they were saved, are exactly
+      what they were when it was last saved, although it had a gradient then and other parameters
+      have moved. The mean must be among them. Gradients 100,000 times smaller than the largest do
+      not count here.
 
     When no parameter at all has moved, the optimizer has not stepped: it may accumulate gradients,
     or the learning rate begins at 0. After 25 * `patience` times in a row that is told once, of all
@@ -108,59 +111,198 @@ class FrozenParameter(ColumnRule):
         self._training = TrainingSteps()
         self._workers.clear()
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: StepBlock) -> Iterator[Finding]:
         """Follows every parameter from step to step."""
-        steps = self._training.of(block)
-        collections = block.trial.collections()
-        frozen = collections.get(FROZEN)
+        steps = sorted(self._training.of(block))
+        frozen = block.trial.collections().get(FROZEN)
         cells = block.cells(
             lambda name: self.parameters(name) and not (frozen is not None and frozen.matches(name))
         )
-        values = _Laid(cells, [self.numbers(block, name, cells, self.parameters) for name in _VALUES])
-        sizes = block.cells(self.gradients)
-        gradients = _Laid(
-            sizes, [self.numbers(block, name, sizes, self.gradients) for name in _GRADIENTS]
-        )
-        absence = _shows_absence(block)
-        for worker in sorted({column.worker for column in (*cells.columns, *sizes.columns)}):
+        laid = [self.numbers(block, name, cells, self.parameters) for name in _VALUES]
+        values = np.stack([each for each, _ in laid], axis=-1)
+        known = np.stack([each for _, each in laid], axis=-1)
+        gradients = block.cells(self.gradients)
+        sizes, sized = self._sizes(block, gradients)
+        expects = _expected(block)
+        for worker in sorted({column.worker for column in cells.columns} | set(self._workers)):
             state = self._workers.setdefault(worker, _Parameters(self.patience))
-            state.add([c for c in cells.columns if c.worker == worker], self.biases)
-            ours = [values.of(state.columns), gradients.first_of(state.columns)]
-            for step in sorted(steps):
-                yield from self._judge_step(block, step, worker, state, absence, *ours)
+            state.add([each for each in cells.columns if each.worker == worker], self.biases)
+            own = _Grid(cells, steps, [(column,) for column in state.columns])
+            paired = _Grid(gradients, steps, [_gradients_of(column) for column in state.columns])
+            numbers, given, saved = own.lay(values), own.lay(known), own.lay(cells.present)
+            slopes, measured = paired.lay(sizes), paired.lay(sized)
+            absent = paired.lay(gradients.present) != 1
+            absent &= np.array([expects(column.tensor) for column in state.columns], bool)
+            for row, step in enumerate(steps):
+                state.take_values(numbers[row], given[row] == 1, saved[row] == 1)
+                state.take_gradients(slopes[row], measured[row] == 1, absent[row])
+                yield from self._told(block, step, worker, state)
 
-    def _judge_step(
-        self,
-        block: StepBlock,
-        step: int,
-        worker: str,
-        state: _Parameters,
-        absence: bool,
-        values: _Rows,
-        gradients: _Rows,
+    def _sizes(self, block: StepBlock, gradients: Table) -> tuple[Floats, Bools]:
+        """How large each gradient is, by the first of some reductions, and where one was saved."""
+        sizes, found = self.numbers(block, _GRADIENTS[0], gradients, self.gradients)
+        for name in _GRADIENTS[1:]:
+            more, known = self.numbers(block, name, gradients, self.gradients, ~found)
+            sizes, found = np.where(known, more, sizes), found | known
+        return sizes, found
+
+    def _told(
+        self, block: StepBlock, step: int, worker: str, state: _Parameters
     ) -> Iterator[Finding]:
-        silent = state.take_gradients(*gradients.at(step), values.at(step)[1], absence)
-        still = state.take_values(*values.at(step))
-        about = (
-            ("silent", silent, "gets no gradient", "is it used, and not detached?"),
-            ("still", still, "does not move in spite of its gradient", "does the optimizer have it?"),
-        )
-        for kind, holds, what, question in about:
-            for place in np.flatnonzero(holds | state.holding[kind]).tolist():
-                column = state.columns[place]
-                if self.begins((kind, column), bool(holds[place]), step):
-                    count = float(state.count[kind][place])
-                    message = (
-                        f"{column.tensor} {what}, for {count:.0f} saved steps in a row while other "
-                        f"parameters do; {question}"
-                    )
+        for about, holds, counts in state.verdicts():
+            for place in np.flatnonzero(holds | state.holding[about]).tolist():
+                column, count = state.columns[place], float(counts[place])
+                if self.begins((about, column), bool(holds[place]), step):
+                    message = f"{column.tensor} {_SAID[about].format(count)}"
                     yield self.finding(block, step, message, column, count, float(self.patience))
-            state.holding[kind] = holds
-        if self.begins(("all", worker), state.nobody >= _LONG * self.patience, step):
+            state.holding[about] = holds
+        limit = _LONG * self.patience
+        if self.begins(("nobody", worker), state.nobody >= limit, step):
             message = (
-                f"no parameter has moved for {state.nobody} saved steps in a row, in spite of "
-                "gradients; does the optimizer step, and is the learning rate above 0?"
+                f"no parameter of {worker} has moved at {state.nobody} saved steps in a row, in "
+                "spite of its gradients; does the optimizer step, and is the learning rate above 0?"
             )
-            column = Column(state.columns[0].tensor, worker)
-            found = self.finding(block, step, message, column, float(state.nobody))
-            yield dataclasses.replace(found, tensor=None)
+            found = self.finding(block, step, message, None, float(state.nobody), float(limit))
+            yield dataclasses.replace(found, worker=worker)
+
+
+_SAID = {
+    "silent": "has had no gradient at {:.0f} saved steps in a row at which other parameters had "
+    "one; is it used, and not detached from the loss?",
+    "still": "has not moved at {:.0f} saved steps in a row at which other parameters did, in spite "
+    "of its gradient; does the optimizer have it?",
+}
+
+
+class _Parameters:
+    """The parameters of one worker.
+
+    Attributes:
+        columns: which.
+        nobody: how often in a row none of them has moved.
+        holding: which of them were found to be frozen when last looked at.
+    """
+
+    def __init__(self, patience: int) -> None:
+        self.columns: list[Column] = []
+        self.nobody = 0
+        self.holding = {"silent": np.zeros(0, bool), "still": np.zeros(0, bool)}
+        self._patience = patience
+        # The most gradients that were there at a step.
+        self._most = 0
+        self._known = self._bias = self._used = self._felt = np.zeros(0, bool)
+        self._silent = self._still = np.zeros(0, np.int64)
+        self._last = np.zeros((0, len(_VALUES)))
+
+    def add(self, columns: list[Column], is_bias: TensorChoice) -> None:
+        """Adds those that are new; what is known of a parameter begins when it is first saved."""
+        known = set(self.columns)
+        fresh = [column for column in columns if column not in known]
+        self.columns += fresh
+        self._bias = np.append(self._bias, [is_bias(column.tensor) for column in fresh]).astype(
+            bool
+        )
+        none, zero = np.zeros(len(fresh), bool), np.zeros(len(fresh), np.int64)
+        self._known, self._used = np.append(self._known, none), np.append(self._used, none)
+        self._felt = np.append(self._felt, none)
+        self._silent, self._still = np.append(self._silent, zero), np.append(self._still, zero)
+        self._last = np.concatenate([self._last, np.full((len(fresh), len(_VALUES)), np.nan)])
+        self.holding = {about: np.append(each, none) for about, each in self.holding.items()}
+
+    def take_values(self, values: Floats, known: Bools, saved: Bools) -> None:
+        """Takes what the parameters are at a step, before its gradients change them.
+
+        Args:
+            values: their reductions.
+            known: which of these are there.
+            saved: which parameters were saved at all.
+        """
+        self._known |= saved
+        now = np.where(known, values, np.nan)
+        both = ~np.isnan(now) & ~np.isnan(self._last)
+        # Without the mean a change may not be seen.
+        comparable = both[:, 0]
+        moved = comparable & ((now != self._last) & both).any(axis=1)
+        kept = comparable & ~moved & self._felt
+        if moved.any():
+            self.nobody = 0
+            self._still += kept
+        elif kept.any():
+            self.nobody += 1
+        self._still[moved] = 0
+        # What is not known now stays what it was.
+        taken = known[:, 0]
+        self._last[taken] = now[taken]
+        self._felt &= ~taken
+
+    def take_gradients(self, sizes: Floats, known: Bools, absent: Bools) -> None:
+        """Takes the gradients of a step.
+
+        Args:
+            sizes: how large they are.
+            known: of which of them that is known.
+            absent: which parameters had none, though it would have been saved.
+        """
+        # NaN is a gradient too, be it a bad one.
+        some, count = known & (sizes != 0), int(known.sum())
+        if some.any():
+            silent = known & ~some & ~self._bias
+            if 2 * count >= self._most:
+                silent |= self._known & absent
+            self._silent = np.where(silent, self._silent + 1, np.where(known, 0, self._silent))
+            self._used |= some
+            self._felt |= some & (sizes > _FELT * np.nanmax(np.where(known, sizes, 0.0)))
+        self._most = max(self._most, count)
+
+    def verdicts(self) -> list[tuple[str, Bools, Ints]]:
+        """Which parameters are frozen and since when, by what is wrong."""
+        limits = np.where(self._used, _LONG * self._patience, self._patience)
+        return [
+            ("silent", self._silent >= limits, self._silent),
+            ("still", self._still >= self._patience, self._still),
+        ]
+
+
+class _Grid:
+    """Takes some steps and columns out of tables that are laid out alike.
+
+    Args:
+        table: how they are laid out.
+        steps: the steps to take; a table need not have them.
+        wanted: for each column to take, the columns it may be; the first that is there counts.
+    """
+
+    def __init__(self, table: Table, steps: list[int], wanted: list[tuple[Column, ...]]) -> None:
+        rows = {step: row for row, step in enumerate(table.steps.tolist())}
+        places = {column: place for place, column in enumerate(table.columns)}
+        self._rows = np.array([rows.get(step, -1) for step in steps], np.int64)
+        found = [next((places[each] for each in names if each in places), -1) for names in wanted]
+        self._places = np.array(found, np.int64)
+
+    def lay(self, values: Floats | Bools) -> Floats:
+        """The numbers of a table at the steps and columns; NaN where it has none."""
+        laid = np.full((len(self._rows), len(self._places), *values.shape[2:]), np.nan)
+        rows, places = np.flatnonzero(self._rows >= 0), np.flatnonzero(self._places >= 0)
+        laid[np.ix_(rows, places)] = values[np.ix_(self._rows[rows], self._places[places])]
+        return laid
+
+
+def _gradients_of(column: Column) -> tuple[Column, ...]:
+    return tuple(Column(name, column.worker) for name in gradient_names(column.tensor))
+
+
+def _expected(block: StepBlock) -> Callable[[str], bool]:
+    """Tells of which parameters the run would have saved a gradient, had there been one."""
+    collections = block.trial.collections()
+    gradients = collections.get(CollectionKeys.GRADIENTS)
+    by_name = any(
+        name.startswith("gradient")
+        for collection in collections.values()
+        if collection.name not in (CollectionKeys.GRADIENTS, CollectionKeys.ALL)
+        for name in collection.tensor_names
+    )
+    if gradients is None or (by_name and not gradients.tensor_names):
+        return lambda parameter: False
+    if not gradients.include_regex:
+        return lambda parameter: True
+    return lambda parameter: any(gradients.matches(name) for name in gradient_names(parameter))

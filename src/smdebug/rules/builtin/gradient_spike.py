@@ -17,7 +17,7 @@ from smdebug.rules.spikes import SpikeLimits, beginnings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from smdebug.rules.block import Floats, StepBlock, Table
+    from smdebug.rules.block import Floats, Ints, StepBlock, Table
     from smdebug.storage.findings import Finding
     from smdebug.trials.trial import Trial
 
@@ -102,8 +102,7 @@ class GradientSpike(ColumnRule):
         holds = np.isfinite(usable) & (usable > limits)
         for place in beginnings(self, worker, steps, holds):
             value, limit = float(total[place]), float(limits[place])
-            grown = norms[place + 1] ** 2 - norms[place] ** 2
-            tensor = names[int(np.argmax(grown))]
+            tensor = names[_grown_most(norms[place] / value, norms[place + 1] / value)]
             yield self.finding(
                 block,
                 int(steps[place]),
@@ -114,7 +113,7 @@ class GradientSpike(ColumnRule):
                 limit,
             )
 
-    def _norms(self, table: Table, worker: str, rows: Any) -> tuple[list[str], Floats]:
+    def _norms(self, table: Table, worker: str, rows: Ints) -> tuple[list[str], Floats]:
         """The gradients of a worker and their norms: first what they were, then a row per step."""
         last = self._last.setdefault(worker, {})
         mine = [place for place, column in enumerate(table.columns) if column.worker == worker]
@@ -143,3 +142,10 @@ def _total(norms: Floats) -> Floats:
     part = norms[usable] / scale[usable, None]
     total[usable] = scale[usable] * np.sqrt(np.sum(part * part, axis=1))
     return total
+
+
+@np.errstate(over="ignore")
+def _grown_most(before: Floats, now: Floats) -> int:
+    """Which square grew most; what was not finite before counts as nothing."""
+    before = np.where(np.isfinite(before), before, 0.0)
+    return int(np.argmax(now * now - before * before))

@@ -38,8 +38,8 @@ class NLPSequenceRatio(ColumnRule):
     in percent, is above the limit of the token.
 
     The share of the token 0 is known from the reduction `zeros`; other tokens need the sequences
-    themselves. Inputs of embeddings for positions and segments (`position`, `segment` or `token_type` in
-    the name) are left out unless `tensor_regex` finds them.
+    themselves. Inputs of embeddings for positions and segments (`position`, `segment` or
+    `token_type` in the name) are left out unless `tensor_regex` finds them.
 
     Args:
         base_trial: the trial to look at.
@@ -78,15 +78,16 @@ class NLPSequenceRatio(ColumnRule):
         ]
         if not tokens or len(limits) < len(tokens):
             raise SMDebugValueError(
-                "token_values must name at least one token and token_thresholds_percent a limit for "
-                f"each, got {checks.shown(token_values)} and {checks.shown(token_thresholds_percent)}"
+                "token_values must name at least one token and token_thresholds_percent a limit "
+                f"for each, got {checks.shown(token_values)} and "
+                f"{checks.shown(token_thresholds_percent)}"
             )
         self.limits = dict(zip(tokens, limits, strict=False))
         self._windows: dict[tuple[str, ModeKeys], deque[_Counts]] = {}
         self._judged_any = False
 
     def needs(self) -> tuple[Need, ...]:
-        """How many zeros the inputs of embeddings have, or the inputs themselves for other tokens."""
+        """The zeros in the inputs of embeddings, or the inputs themselves for other tokens."""
         raw = self._needs_raw
         return (
             Need(
@@ -115,7 +116,7 @@ class NLPSequenceRatio(ColumnRule):
             window = self._windows.setdefault((tensor, block.mode(step)[0]), deque())
             window.append(added)
             _drop_old(window)
-            yield from self._judged(block, window)
+            yield from self._look_at(block, window)
 
     def missing(self) -> str:
         """Why nothing could be judged."""
@@ -153,7 +154,7 @@ class NLPSequenceRatio(ColumnRule):
                     counts = np.array([(array == token).sum() for token in self.limits])
                     yield _Counts(value.step, tensor, array.size, counts)
 
-    def _judged(self, block: StepBlock, window: deque[_Counts]) -> Iterator[Finding]:
+    def _look_at(self, block: StepBlock, window: deque[_Counts]) -> Iterator[Finding]:
         tokens = sum(each.tokens for each in window)
         if tokens < _WINDOW_TOKENS:
             return
@@ -164,8 +165,8 @@ class NLPSequenceRatio(ColumnRule):
             key = (tensor, block.mode(step)[0], token)
             if self.begins(key, percent > limit, step):
                 message = (
-                    f"{percent:.3g} % of the last {tokens} tokens in {tensor} are the token {token:g}, "
-                    f"above {limit:.3g} %: most of the work goes into a token that says little"
+                    f"{percent:.3g} % of the last {tokens} tokens in {tensor} are the token "
+                    f"{token:g}, above {limit:.3g} %: much work goes into a token that says little"
                 )
                 # Of all workers together, so of none.
                 found = self.finding(block, step, message, None, percent, limit)

@@ -153,7 +153,7 @@ class NonFinite(ColumnRule):
         state.take(bad, saved, self.gradient_patience)
         if self.begins(columns[order[0]].worker, bool(state.ill), step):
             place = columns.index(bad[0])
-            count = float(cells.count[row, place])
+            count = float(cells.counted[row, place])
             message = _message(cells, row, place, len(bad) - 1, _only_gradients(bad))
             yield self.finding(
                 block, step, message, bad[0], None if np.isnan(count) else count, 0.0
@@ -164,7 +164,8 @@ class NonFinite(ColumnRule):
         data = np.array([_is_data(column.tensor) for column in cells.table.columns], bool)
         maybe = cells.inf & ~cells.nan & data[None, :]
         largest, known = self.numbers(block, "max", cells.table, self.tensors, maybe)
-        return maybe & known & (largest < np.inf)
+        masked: Bools = maybe & known & (largest < np.inf)
+        return masked
 
 
 class _Worker:
@@ -204,7 +205,7 @@ def _only_gradients(columns: list[Column]) -> bool:
 
 
 def _message(cells: NonFiniteCells, row: int, place: int, others: int, only_gradients: bool) -> str:
-    tensor, count = cells.table.columns[place].tensor, cells.count[row, place]
+    tensor, count = cells.table.columns[place].tensor, cells.counted[row, place]
     words = [word for word, holds in (("NaN", cells.nan), ("Inf", cells.inf)) if holds[row, place]]
     what = " and ".join(words) or "NaN or Inf"
     many = "" if np.isnan(count) else f" in {count:.0f} element{'s' if count != 1 else ''}"

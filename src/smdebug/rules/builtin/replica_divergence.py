@@ -9,12 +9,12 @@ import numpy as np
 
 from smdebug.config import checks
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.need import Need
 from smdebug.rules.column_rule import ColumnRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from smdebug.config.need import Need
     from smdebug.rules.block import Bools, Column, Floats, StepBlock, Table
     from smdebug.storage.findings import Finding
     from smdebug.trials.trial import Trial
@@ -26,11 +26,11 @@ class ReplicaDivergence(ColumnRule):
     """Fires when workers that should hold the same weights do not.
 
     With data parallelism every worker has a replica of the model, and all of them get the same
-    updates. A tensor is compared between the workers that saved it at the same step, by those of its
-    min, max, mean and l2 that they saved, or that follow from the tensors they saved. Each differs when
-    |a - b| > atol + rtol * scale: b is what the middle one of the workers has, of two workers the first;
-    the scale is |b| for l2 and the largest magnitude of b's min, max and mean for these three, since
-    a mean near 0 is no measure of itself. Two NaN are equal.
+    updates. A tensor is compared between the workers that saved it at the same step, by those of
+    its min, max, mean and l2 that they saved, or that follow from the tensors they saved. Each
+    differs when |a - b| > atol + rtol * scale: b is what the middle one of the workers has, of two
+    workers the first; the scale is |b| for l2 and the largest magnitude of b's min, max and mean
+    for these three, since a mean near 0 is no measure of itself. Two NaN are equal.
 
     Weights that are split over the workers (FSDP, tensor parallelism) differ by nature: leave the
     rule out there, or choose tensors that are not split.
@@ -100,12 +100,12 @@ class ReplicaDivergence(ColumnRule):
     def _sentence(self, column: Column, value: float) -> str:
         return (
             f"{column.tensor} of {column.worker} is not what other workers have: a number of it "
-            f"differs by {value:.3g} of its size, above {self.rtol:.3g}; the replicas train different "
-            "models"
+            f"differs by {value:.3g} of its size, above {self.rtol:.3g}; the replicas train "
+            "different models"
         )
 
     def _differences(self, values: Floats, known: Bools) -> tuple[Floats, Bools]:
-        """How far each worker is from the middle one, relative to the size, and where that is too far.
+        """How far each worker is from the middle one in terms of size, and where that is too far.
 
         Args:
             values: by step, worker and reduction.

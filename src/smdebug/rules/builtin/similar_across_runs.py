@@ -35,9 +35,9 @@ class SimilarAcrossRuns(ColumnRule):
     """Fires when a tensor differs between the run and another one at the same step.
 
     Tensors are paired by name, global step, mode and worker; where both runs have one worker, its
-    name does not matter. Two values are compared as by `numpy.allclose`, |a - b| <= 1e-8 + 1e-5 * |b|
-    with b of the other run; NaN equals NaN, and another shape is a difference. Where one of the runs
-    has not saved the tensor itself, every reduction that both have must be close.
+    name does not matter. Two values are compared as by `numpy.allclose`, |a - b| <= 1e-8 + 1e-5 *
+    |b| with b of the other run; NaN equals NaN, and another shape is a difference. Where one of the
+    runs has not saved the tensor itself, every reduction that both have must be close.
 
     A step or a tensor that one of the runs has not is no difference. While the other run is still
     going, steps it has not reached are compared when they come.
@@ -88,8 +88,8 @@ class SimilarAcrossRuns(ColumnRule):
             return super().missing()
         return (
             f"{self.other_trial.name} has no step at which it saved one of the "
-            f"{self.tensors.described} that {self.base_trial.name} saved at the same step. Save both "
-            f"runs with the same schedule; {self._remedy()}"
+            f"{self.tensors.described} that {self.base_trial.name} saved at the same step. Save "
+            f"both runs with the same schedule; {self._remedy()}"
         )
 
     def judge(self, block: StepBlock) -> Iterator[Finding]:
@@ -165,7 +165,7 @@ class SimilarAcrossRuns(ColumnRule):
     ) -> dict[tuple[int, int], _Difference]:
         """Compares the tensors themselves, step by step."""
         names = {here.columns[place].tensor for place in np.flatnonzero(where.any(axis=0))}
-        rows = {int(here.steps[row]): row for row in np.flatnonzero(where.any(axis=1))}
+        rows = {int(here.steps[row]): row for row in np.flatnonzero(where.any(axis=1)).tolist()}
         found: dict[tuple[int, int], _Difference] = {}
         if not names:
             return found
@@ -254,7 +254,7 @@ def _pairs(
 def _picked(table: Table, steps: list[int], places: list[int]) -> Table:
     """Some steps and columns of a table."""
     rows = np.searchsorted(table.steps, steps)
-    grid = np.ix_(rows, places)
+    grid = np.ix_(rows, np.array(places))
     columns = [table.columns[place] for place in places]
     return Table(
         table.steps[rows], columns, table.values[grid], table.present[grid], table.rows[grid]

@@ -25,13 +25,14 @@ class TreeDepth(ColumnRule):
     """Fires when the tree of a round reaches a depth, which makes it likely to overfit.
 
     A tree reaches `depth` when `log2(largest node id) >= depth`. XGBoost numbers the nodes level by
-    level: the root is 0, its children 1 and 2, theirs 3 to 6. Level `d` begins with the nodes `2**d - 1`
-    and `2**d`, which always come together, so a tree without gaps fires exactly when it has a node on
-    level `depth`: a full tree of depth 3 has 14 as its largest id and does not reach 4; one pair of nodes
-    more (15 and 16) does. XGBoost leaves no numbers out where a node was not split, so a narrow tree
-    is deeper than the formula says, and is reported later. A tree that is only a root has depth 0.
+    level: the root is 0, its children 1 and 2, theirs 3 to 6. Level `d` begins with the nodes
+    `2**d - 1` and `2**d`, which always come together, so a tree without gaps fires exactly when it
+    has a node on level `depth`: a full tree of depth 3 has 14 as its largest id and does not reach
+    4; one pair of nodes more (15 and 16) does. XGBoost leaves no numbers out where a node was not
+    split, so a narrow tree is deeper than the formula says, and is reported later. A tree that is
+    only a root has depth 0.
 
-    XGBoost's own default is `max_depth=6`: a rule with the default of 4 speaks up in most such runs.
+    XGBoost's own default is `max_depth=6`: with the default of 4 the rule fires in most such runs.
 
     Args:
         base_trial: the trial to look at.

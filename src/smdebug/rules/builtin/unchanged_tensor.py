@@ -131,7 +131,7 @@ class UnchangedTensor(ColumnRule):
         ]  # fmt: skip
         values = np.stack([np.where(known, each, np.nan) for each, known in laid], axis=-1)
         given = np.stack([known for _, known in laid], axis=-1)
-        present = given.any(axis=-1)
+        present = np.any(given, axis=-1)
         holds = np.zeros(table.present.shape, bool)
         for place in np.flatnonzero(present.any(axis=0)).tolist():
             rows = np.flatnonzero(present[:, place])

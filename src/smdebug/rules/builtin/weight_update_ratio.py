@@ -53,13 +53,14 @@ class TrainingSteps:
 class WeightUpdateRatio(ColumnRule):
     """Fires when a weight moves too far or hardly at all: the size of its update against its own.
 
-    The ratio is l2(w - v) / (l2(v) + epsilon), where w is a weight and v what it was at the previous
-    saved step, or, with `num_steps`, at the newest saved step at least `num_steps` earlier. It fires
-    where the ratio is above `large_threshold`, and where it was below `small_threshold` three times
-    in a row: a weight may stand still for a step or two while the learning rate warms up from 0.
+    The ratio is l2(w - v) / (l2(v) + epsilon), where w is a weight and v what it was at the
+    previous saved step, or, with `num_steps`, at the newest saved step at least `num_steps`
+    earlier. It fires where the ratio is above `large_threshold`, and where it was below
+    `small_threshold` three times in a row: a weight may stand still for a step or two while the
+    learning rate warms up from 0.
 
-    A weight that was all zeros before has no ratio; neither has one that is not finite. Weights in the
-    collection `frozen_parameters` are meant to stand still. Steps are those of mode TRAIN, and,
+    A weight that was all zeros before has no ratio; neither has one that is not finite. Weights in
+    the collection `frozen_parameters` are meant to stand still. Steps are those of mode TRAIN, and,
     until the first of them, those without a mode; numbers of steps are those of the mode.
 
     The weights themselves must be saved. All that were saved within the last `num_steps` steps are
@@ -148,7 +149,7 @@ class WeightUpdateRatio(ColumnRule):
         if self.begins(("small", column), small >= SMALL_IN_A_ROW, step):
             yield self.finding(
                 block, step,
-                f"{column.tensor} hardly moves: {told}, for the {SMALL_IN_A_ROW}rd time in a row below "
+                f"{column.tensor} hardly moves: {told}, {SMALL_IN_A_ROW} times in a row below "
                 f"{self.small_threshold:.3g}; the learning rate may be too low",
                 column, ratio, self.small_threshold,
             )  # fmt: skip

@@ -75,6 +75,7 @@ FAULTS: list[Fault] = [
         partial(perceptron, 4),
         partial(planting.outliers_in_batch, factor=100.0, step=120),
         "GradientSpike",
+        every=1,
         step=120,
     ),
     _fault(
@@ -146,6 +147,7 @@ FAULTS: list[Fault] = [
         partial(perceptron, 11),
         partial(planting.learning_rate, factor=1000.0, step=120),
         "LossSpike",
+        every=1,
         step=120,
         within=5,
     ),
@@ -172,9 +174,10 @@ FAULTS: list[Fault] = [
     _fault(
         "label shuffle",
         "Labels have nothing to do with the inputs.",
-        partial(perceptron, 14),
+        partial(perceptron, 5),
         planting.shuffled_labels,
         "LossNotDecreasing",
+        every=1,
         within=150,
     ),
     _fault(
@@ -199,6 +202,7 @@ FAULTS: list[Fault] = [
         partial(perceptron, 17),
         partial(planting.no_zero_grad, step=100),
         "LossSpike",
+        every=1,
         step=100,
         within=60,
     ),

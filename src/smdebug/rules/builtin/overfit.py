@@ -1,0 +1,130 @@
+"""A model that does well on what it was trained on, and not on the rest."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from smdebug.config import checks
+from smdebug.config.collection import CollectionKeys
+from smdebug.config.need import Need
+from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.losses import Rounds, rows_of
+from smdebug.storage.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from smdebug.rules.block import StepBlock
+    from smdebug.rules.losses import Round
+    from smdebug.trials.trial import Trial
+
+
+class Overfit(ColumnRule):
+    """Fires when the validation loss is higher than the training loss by a share of it.
+
+    With V the mean of the losses of one evaluation, and T the mean of the losses of the training
+    since the evaluation before it, of the same tensor and worker, the rule fires when
+
+        (V - T) / |T| > ratio_threshold
+
+    at `patience` evaluations in a row. `val_loss`, `train_loss` and `loss` count as one tensor. An
+    evaluation is a run of EVAL steps without a step of another mode between them; it is judged when
+    it is over, and found at the first step after it (at its last one when none came). An evaluation
+    without training before it is left out, and so is one where T or V is not finite.
+
+    The mean of few validation batches is noisy: then `patience` should be more than 1.
+
+    Args:
+        base_trial: the trial to look at.
+        tensor_regex: regexes of the losses, a list or a string with commas; None looks at the
+            collection `losses`.
+        start_step: the first global step to look at.
+        patience: how many evaluations in a row must be too high.
+        ratio_threshold: by which share of the training loss the validation loss may be higher.
+        action_str: what to do when it fires; see `Rule`.
+
+    Example:
+        >>> run_rules("/tmp/run", ["Overfit:patience=3,ratio_threshold=0.2"])  # doctest: +SKIP
+    """
+
+    reads = ("mean",)
+
+    def __init__(
+        self,
+        base_trial: Trial | None,
+        tensor_regex: Any = None,
+        start_step: Any = 0,
+        patience: Any = 1,
+        ratio_threshold: Any = 0.1,
+        action_str: Any = "",
+    ) -> None:
+        super().__init__(base_trial, action_str)
+        self.start_step = checks.whole_number("start_step", start_step)
+        self.patience = checks.whole_number("patience", patience, minimum=1)
+        self.ratio_threshold = checks.number("ratio_threshold", ratio_threshold, minimum=0)
+        regexes = checks.comma_list("tensor_regex", tensor_regex)
+        self.losses = self.choose(None if regexes else [CollectionKeys.LOSSES], regexes)
+        self._rounds = Rounds()
+        self._in_a_row: dict[object, int] = {}
+        self._compared = False
+
+    def needs(self) -> tuple[Need, ...]:
+        """The losses, of training and of evaluation."""
+        return self.losses.needs("overfit", ("mean",))
+
+    def start_over(self) -> None:
+        """Forgets what the losses were."""
+        super().start_over()
+        self._rounds.clear()
+        self._in_a_row.clear()
+
+    def missing(self) -> str:
+        """What the rule needed and did not find, in words."""
+        missing = super().missing()
+        if missing or self._compared:
+            return missing
+        return (
+            "the run has no evaluation of a loss that was saved in training before it as well: "
+            "modes TRAIN and EVAL are needed, as hook.set_mode gives them"
+        )
+
+    def judge(self, block: StepBlock) -> Iterator[Finding]:
+        """Compares the evaluations that are over with the training before them."""
+        table = self.table(block, "mean", self.losses)
+        table = rows_of(table, table.steps >= self.start_step)
+        for done in self._rounds.add(block, table):
+            yield from self._judge_round(done)
+
+    def finish(self) -> Iterator[Finding]:
+        """Compares the last evaluation."""
+        for done in self._rounds.end():
+            yield from self._judge_round(done)
+
+    def _judge_round(self, done: Round) -> Iterator[Finding]:
+        if not done.trained:
+            return
+        self._compared = True
+        if not (math.isfinite(done.train) and math.isfinite(done.validation)):
+            return
+        ratio = _ratio(done)
+        too_high = ratio > self.ratio_threshold
+        self._in_a_row[done.column] = self._in_a_row.get(done.column, 0) + 1 if too_high else 0
+        moment = done.known
+        holds = self._in_a_row[done.column] >= self.patience
+        if self.begins(done.column, holds, moment.step):
+            message = (
+                f"{done.column.tensor} is {done.validation:.4g} in the evaluation of steps "
+                f"{done.first} to {done.last}, {ratio:.0%} above the {done.train:.4g} of the "
+                f"training before it, more than {self.ratio_threshold:.0%}: the model overfits"
+            )
+            yield Finding(
+                self.rule_name, moment.step, message, done.column.tensor, ratio,
+                self.ratio_threshold, moment.mode, moment.mode_step, done.column.worker,
+            )  # fmt: skip
+
+
+def _ratio(done: Round) -> float:
+    if done.train == 0:
+        return math.inf if done.validation > 0 else 0.0
+    return (done.validation - done.train) / abs(done.train)

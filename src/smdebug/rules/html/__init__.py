@@ -1,0 +1,1 @@
+"""Pages for a browser: one file each, with its drawings and nothing from elsewhere."""

@@ -1,0 +1,287 @@
+"""What stops a job: its own rules, and requests left in the run."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from tests.hook.numpy_hook import NumpyHook
+
+from smdebug.config.options import HookOptions
+from smdebug.exceptions import RuleEvaluationConditionMet
+from smdebug.hook.steps import StepCounter
+from smdebug.hook.supervisor import Supervisor
+from smdebug.storage.control import StopRequest, list_stops, read_stop, write_stop
+from smdebug.storage.findings import Finding, read_findings, read_reports
+from smdebug.storage.memory import MemoryStore
+from smdebug.storage.store import open_store
+from smdebug.trials import create_trial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+# Generous: it is only waited this long when something is broken.
+LIMIT = 120.0
+SMALL = np.full(4, 1e-12)
+
+
+def train_until_stopped(hook: NumpyHook, before: Callable[[], None] = lambda: None) -> int:
+    """Trains with vanishing gradients until the hook stops it; returns the number of steps."""
+    deadline = time.monotonic() + LIMIT
+    steps = 0
+    while time.monotonic() < deadline:
+        hook.run(gradient__a=SMALL, loss=np.float32(1))
+        steps += 1
+        before()
+    raise AssertionError("training was not stopped")
+
+
+def test_a_rule_stops_training_when_a_step_begins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = NumpyHook(tmp_path, rules=["VanishingGradient"], on_finding="stop", flush_seconds=0.05)
+    with pytest.raises(RuleEvaluationConditionMet) as stopped:
+        train_until_stopped(hook)
+    assert (stopped.value.rule_name, stopped.value.step) == ("VanishingGradient", 0)
+    assert stopped.value.tensor == "gradient/a"
+    assert "gradient/a" in str(stopped.value)
+    assert "step 0" in str(stopped.value)
+    assert hook.closed
+    steps = hook.step
+    # Nothing is lost: everything up to the step that did not begin is there.
+    trial = create_trial(str(tmp_path))
+    assert trial.loaded_all_steps
+    assert trial.steps() == list(range(0, steps + 1, 10))
+    assert [finding.tensor for finding in trial.findings()] == ["gradient/a"]
+    assert hook.findings() == trial.findings()
+    assert f"training stops before step {steps + 1}" in caplog.text
+
+
+def test_training_goes_on_after_a_stop_that_was_swallowed(tmp_path: Path) -> None:
+    hook = NumpyHook(tmp_path, rules=["VanishingGradient"], on_finding="stop", flush_seconds=0.05)
+    with pytest.raises(RuleEvaluationConditionMet):
+        train_until_stopped(hook)
+    hook.close()
+    hook.save_scalar("late", 1.0)
+    assert not create_trial(str(tmp_path)).has_tensor("scalar/late")
+
+
+def test_a_finding_alone_does_not_stop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    hook = NumpyHook(tmp_path, rules=["VanishingGradient"], flush_seconds=0.05)
+    deadline = time.monotonic() + LIMIT
+    while not hook.findings():
+        hook.run(gradient__a=SMALL)
+        assert time.monotonic() < deadline
+    for _ in range(10):
+        hook.run(gradient__a=SMALL)
+    hook.close()
+    assert len(hook.findings()) == 1
+    assert "VanishingGradient, step 0: gradient/a has vanished" in caplog.text
+
+
+def test_the_last_steps_are_judged_when_the_hook_closes(tmp_path: Path) -> None:
+    hook = NumpyHook(tmp_path, rules=["VanishingGradient"], save_config={"save_interval": 1})
+    for step in range(5):
+        hook.run(gradient__a=SMALL if step == 4 else np.ones(4))
+    hook.close()
+    (finding,) = hook.findings()
+    assert finding.step == 4
+    (report,) = read_reports(open_store(str(tmp_path)))
+    assert report["rules"][0]["status"] == "found"
+
+
+def test_a_rule_without_what_it_needs_is_listed_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = NumpyHook(tmp_path, rules=["VanishingGradient"])
+    hook.run(weight=np.ones(2), loss=np.float32(1))
+    hook.close()
+    (report,) = read_reports(open_store(str(tmp_path)))
+    (outcome,) = report["rules"]
+    assert outcome["status"] == "could not run"
+    assert "collection gradients" in outcome["message"]
+    assert caplog.text.count("Insufficient information") == 1
+
+
+BROKEN = """
+from smdebug.rules import Rule
+
+class Broken(Rule):
+    def invoke_at_step(self, step):
+        raise ZeroDivisionError("no luck")
+"""
+
+
+def test_a_rule_that_fails_harms_nobody(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BROKEN, encoding="utf-8")
+    out = tmp_path / "run"
+    hook = NumpyHook(
+        out, rules=[f"{tmp_path}/mine.py:Broken", "VanishingGradient"],
+        save_config={"save_interval": 1},
+    )  # fmt: skip
+    for _ in range(3):
+        hook.run(gradient__a=SMALL)
+    hook.close()
+    (report,) = read_reports(open_store(str(out)))
+    statuses = {each["rule"]: each["status"] for each in report["rules"]}
+    assert statuses == {"Broken": "failed", "VanishingGradient": "found"}
+
+
+def test_rules_that_cannot_be_evaluated_do_not_stop_saving(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = NumpyHook(tmp_path, rules=["VanishingGradient"], save_config={"save_interval": 1})
+    hook.run(gradient__a=SMALL)
+    # Nothing that a reader could understand.
+    folder = tmp_path / "index" / "000000000"
+    folder.mkdir(parents=True)
+    (folder / "000000000000-000099_worker_0.parquet").write_bytes(b"no index")
+    hook.run(gradient__a=SMALL)
+    hook.close()
+    assert "the rules cannot be evaluated any more; training goes on" in caplog.text
+    assert list((tmp_path / "index").rglob("*.parquet"))
+
+
+def test_no_rules_in_a_dry_run(tmp_path: Path) -> None:
+    hook = NumpyHook(tmp_path / "run", rules=["VanishingGradient"], dry_run=True)
+    hook.run(gradient__a=SMALL)
+    hook.close()
+    assert not (tmp_path / "run").exists()
+
+
+# ---- requests
+
+
+def test_a_request_from_another_process_is_obeyed(tmp_path: Path) -> None:
+    hook = NumpyHook(tmp_path, save_config={"save_interval": 50})
+    hook.run(loss=np.float32(0))
+    hook.flush()
+    program = (
+        "import sys; from smdebug.trials import create_trial; "
+        "create_trial(sys.argv[1]).request_stop('the night is over')"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    with pytest.raises(RuleEvaluationConditionMet, match="the night is over") as stopped:
+        train_until_stopped(hook)
+    assert stopped.value.rule_name == "StopRequest"
+    assert create_trial(str(tmp_path)).loaded_all_steps
+
+
+def test_a_request_to_an_earlier_job_is_not_obeyed(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    write_stop(store, StopRequest("yesterday"))
+    hook = NumpyHook(tmp_path)
+    hook.run(loss=np.float32(0))
+    control = hook._supervisor._control
+    assert control is not None
+    control._thread.join(control.interval * 1.5)
+    assert control._thread.is_alive()
+    assert hook._supervisor.request is None
+    write_stop(store, StopRequest("today"))
+    with pytest.raises(RuleEvaluationConditionMet, match="today"):
+        train_until_stopped(hook)
+
+
+def test_a_request_in_a_bucket(bucket: str) -> None:
+    url = f"s3://{bucket}/run"
+    store = open_store(url)
+    steps = StepCounter()
+    supervisor = Supervisor(None, HookOptions(), store, steps)
+    supervisor.start(url, 1, chief=True)
+    assert supervisor._control is not None
+    assert supervisor._control.interval == 10.0
+    # Looks at once instead of after ten seconds.
+    supervisor._control.interval = 0.01
+    supervisor._control._ended.set()
+    supervisor._control._thread.join()
+    supervisor._control._ended.clear()
+    write_stop(store, StopRequest("enough"))
+    supervisor._control._run()
+    assert supervisor.request is not None
+    assert supervisor.request.reason == "enough"
+
+
+def test_workers_that_train_together_stop_at_one_step() -> None:
+    store, steps = MemoryStore(), StepCounter()
+    chief = Supervisor(None, HookOptions(rules=["NonFinite"], on_finding="stop"), store, steps)
+    chief.start("memory://x", 2, chief=True)
+    for _ in range(100):
+        steps.advance()
+    chief._found(Finding("NonFinite", 90, "x is NaN", "x"))
+    (key,) = list_stops(store)
+    request = read_stop(store, key)
+    assert request.at_step is not None
+    assert request.at_step > 101
+    assert (request.rule, request.step, request.tensor) == ("NonFinite", 90, "x")
+    # Another worker hears of it, and waits for the step.
+    others = StepCounter()
+    other = Supervisor(None, HookOptions(), store, others)
+    other._asked(request)
+    while others.step + 1 < request.at_step:
+        assert not other.due()
+        others.advance()
+    assert other.due()
+    chief.close()
+
+
+# ---- threads
+
+
+def test_threads_end_with_the_hook(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    hook = NumpyHook(tmp_path, rules=["VanishingGradient"])
+    hook.run(gradient__a=SMALL)
+    names = {thread.name for thread in set(threading.enumerate()) - before}
+    assert {"smdebug-control", "smdebug-rules"} <= names
+    control = hook._supervisor._control
+    hook.close()
+    assert control is not None
+    control._thread.join(LIMIT)
+    assert not {thread.name for thread in set(threading.enumerate()) - before} & {
+        "smdebug-control", "smdebug-rules",
+    }  # fmt: skip
+
+
+FORGOTTEN = """
+import sys, numpy as np
+from tests.hook.numpy_hook import NumpyHook
+hook = NumpyHook(sys.argv[1], rules=["VanishingGradient"], save_config={"save_interval": 1})
+for _ in range(3):
+    hook.run(gradient__a=np.full(4, 1e-12))
+"""
+
+
+def test_a_script_that_forgets_to_close(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORGOTTEN, str(tmp_path)], capture_output=True, text=True,
+        check=True, timeout=LIMIT,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert [each.step for each in read_findings(open_store(str(tmp_path)))] == [0]
+
+
+def _child(path: str) -> None:
+    hook = NumpyHook(path, rules=["VanishingGradient"], save_config={"save_interval": 1})
+    hook.run(gradient__a=SMALL)
+    context = multiprocessing.get_context("fork")
+    grandchild = context.Process(target=hook.close)
+    grandchild.start()
+    grandchild.join()
+    assert grandchild.exitcode == 0
+    hook.run(gradient__a=SMALL)
+    hook.close()
+
+
+def test_a_forked_child_leaves_the_rules_to_its_parent(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=_child, args=(str(tmp_path),))
+    process.start()
+    process.join(LIMIT)
+    assert process.exitcode == 0
+    assert len(read_reports(open_store(str(tmp_path)))) == 1

@@ -1,0 +1,170 @@
+"""Runs of named arrays for the tests of rules about tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from smdebug.config.collection import Collection
+from smdebug.config.collection_manager import CollectionManager
+from smdebug.exceptions import RuleEvaluationConditionMet, StepUnavailable
+from smdebug.mode_keys import ModeKeys
+from smdebug.reductions import compute_reductions
+from smdebug.rules.runner import RuleRunner, run_rules
+from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.store import open_store
+from smdebug.storage.writer import RunWriter
+from smdebug.testing.runs import make_run
+from smdebug.trials.create import create_trial
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from smdebug.rules.outcome import Outcome
+    from smdebug.rules.rule import Rule
+    from smdebug.storage.findings import Finding
+
+TRAIN, EVAL, GLOBAL = ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.GLOBAL
+
+# The tensors of a step by name; of a run by step.
+Tensors = dict[str, Any]
+Run = dict[int, Tensors]
+
+
+def collections(frozen: Sequence[str] = (), **names: list[str]) -> CollectionManager:
+    """The collections of PyTorch, those frozen on purpose, and names of tensors in others."""
+    listed = [
+        Collection("weights", include_regex="^(?!gradient).*weight"),
+        Collection("biases", include_regex="^(?!gradient).*bias"),
+        Collection("gradients", include_regex="^gradient"),
+        Collection("losses", include_regex="[Ll]oss_(?!input).*output"),
+        *(Collection(name, tensor_names=tensors) for name, tensors in names.items()),
+    ]
+    if frozen:
+        listed.append(Collection("frozen_parameters", tensor_names=list(frozen)))
+    return CollectionManager(listed)
+
+
+def entry(name: str, value: Any, saves: Sequence[str] | None) -> Entry:
+    """A tensor as it is saved: itself, or only its reductions."""
+    array = np.asarray(value)
+    if saves is None:
+        return Entry(name, array)
+    reductions = {key: float(each) for key, each in compute_reductions(array, saves).items()}
+    return Entry(name, None, reductions, array.shape, array.dtype.name)
+
+
+def batch(
+    step: int, tensors: Tensors, saves: Sequence[str] | None = None, mode: ModeKeys = TRAIN
+) -> StepBatch:
+    return StepBatch(step, mode, step, [entry(name, each, saves) for name, each in tensors.items()])
+
+
+def write(
+    path: Path,
+    run: Run | Mapping[str, Run],
+    saves: Sequence[str] | None = None,
+    modes: Mapping[int, ModeKeys] | None = None,
+    manager: CollectionManager | None = None,
+    format: str = "v2",
+    end: bool = True,
+) -> str:
+    """Writes a run, of one worker or of several by name; returns where."""
+    workers = run if run and isinstance(next(iter(run)), str) else {"worker_0": run}
+    modes = modes or {}
+    data = {
+        (worker, step): batch(step, tensors, saves, modes.get(step, TRAIN))
+        for worker, steps in workers.items()
+        for step, tensors in steps.items()  # type: ignore[union-attr]
+    }
+    steps = sorted({step for _, step in data})
+    make_run(
+        path, steps, sorted(map(str, workers)), format, data,
+        collections=manager or collections(), end=end,
+    )  # fmt: skip
+    return str(path)
+
+
+def outcome(path: str, rule: Any) -> Outcome:
+    """What becomes of one rule over a whole run."""
+    return run_rules(path, [rule], follow=False, record=False).outcomes[0]
+
+
+def found(path: str, rule: Any) -> list[tuple[int, str | None]]:
+    """Step and tensor of everything a rule finds."""
+    result = outcome(path, rule)
+    assert result.status in ("found", "passed"), result
+    return [(each.step, each.tensor) for each in result.findings]
+
+
+class Growing:
+    """A run that grows step by step.
+
+    Args:
+        path: where.
+        saves: the reductions that are saved instead of the tensors.
+        manager: the collections.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        saves: Sequence[str] | None = None,
+        manager: CollectionManager | None = None,
+        worker: str = "worker_0",
+    ) -> None:
+        self.path, self._saves = str(path), saves
+        self._writer = RunWriter(open_store(self.path), worker)
+        self._writer.write_collections((manager or collections()).to_json())
+        self._writer.flush()
+
+    def add(self, step: int, tensors: Tensors, mode: ModeKeys = TRAIN) -> None:
+        self._writer.submit(batch(step, tensors, self._saves, mode))
+        self._writer.finish_step()
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def found_in_looks(
+    path: Path,
+    run: Run,
+    rule: Any,
+    saves: Sequence[str] | None = None,
+    modes: Mapping[int, ModeKeys] | None = None,
+    manager: CollectionManager | None = None,
+) -> list[Finding]:
+    """What a rule finds when it looks after every single step of a growing run."""
+    job = Growing(path, saves, manager)
+    runner = RuleRunner(create_trial(job.path, wait_seconds=0), [rule], record=False)
+    findings = []
+    for step, tensors in run.items():
+        job.add(step, tensors, (modes or {}).get(step, TRAIN))
+        runner.trial.refresh_data()
+        findings += runner.look()
+        assert runner.last_step == step
+    job.close()
+    runner.trial.refresh_data()
+    runner.finish()
+    return findings
+
+
+def invoked(rule: Rule) -> list[int]:
+    """The steps at which a rule fires when it is invoked at each of them."""
+    fired = []
+    for step in rule.base_trial.steps():
+        try:
+            rule.invoke(step)
+        except RuleEvaluationConditionMet:
+            fired.append(step)
+        except StepUnavailable:
+            continue
+    return fired
+
+
+def normal(*key: int, shape: tuple[int, ...] = (4, 5), scale: float = 1.0) -> Any:
+    """Reproducible numbers."""
+    return (np.random.default_rng(key).standard_normal(shape) * scale).astype(np.float32)
