@@ -11,6 +11,8 @@ REDUCTIONS_10 = "min, max, mean, std, l2 of all parameters and gradients every 1
 RAW = "all raw parameters and gradients every step"
 SUSTAINED = "all raw every step for longer than a queue of 67 MB lasts"
 GRADIENTS_10 = "losses and raw gradients every 10 steps"
+RULES = "what five rules need, and the rules, every step"
+RULES_10 = "what five rules need, and the rules, every 10 steps"
 HISTOGRAMS = "histograms of all parameters and gradients every step"
 HISTOGRAMS_10 = "histograms of all parameters and gradients every 10 steps"
 
@@ -62,6 +64,9 @@ SETUPS = {
         REDUCTIONS: Setup(1.10, Length(2, 5), Length(1, 2, 2, 1)),
         REDUCTIONS_10: Setup(1.02, Length(10, 2, 3, 10), Length(10, 1, 2, 1)),
         RAW: Setup(1.15, Length(6, 2), Length(2, 2, 2, 1)),
+        # Blocks of seconds: the rules look about once in one.
+        RULES: Setup(1.12, Length(30, 4), None),
+        RULES_10: Setup(1.02, Length(30, 4, 3, 10), None),
     },
     # Once: each new model is compiled anew. Long enough to be done with that in two saves.
     COMPILED: {GRADIENTS_10: Setup(1.03, Length(10, 9, 1, 20), Length(10, 3, 1, 20))},

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 NEVER = 1_000_000
 ALL = ["weights", "biases", "gradients", "losses"]
+# One that reads gradients, one of losses, one of everything that is computed, and so on.
+FIVE_RULES = [
+    "VanishingGradient", "LossNotDecreasing", "NonFinite", "GradientSpike", "FrozenParameter",
+]  # fmt: skip
 CHECKED: set[str] = set()
 
 
@@ -42,6 +46,8 @@ def options(setup: str) -> dict[str, Any]:
         setups.GRADIENTS_10: {
             "save_config": every_10, "include_collections": ["gradients", "losses"],
         },
+        setups.RULES: {"save_config": every, "rules": FIVE_RULES},
+        setups.RULES_10: {"save_config": every_10, "rules": FIVE_RULES},
     }  # fmt: skip
     return known[setup]
 
@@ -84,6 +90,9 @@ class Hooked:
 
     def check(self) -> None:
         """A hook that saves less is faster: every tensor must be there at every step."""
+        if self.setup in (setups.RULES, setups.RULES_10):
+            self.check_rules()
+            return
         trial = create_trial(self.path)
         names = trial.tensor_names()
         found = len(names), sum(len(trial.tensor(name).steps()) for name in names)
@@ -91,6 +100,14 @@ class Hooked:
         expected = tensors, tensors * saves_of(self.setup, self.steps)
         if found != expected:
             raise RuntimeError(f"(tensors, values) saved are {found} instead of {expected}")
+
+    def check_rules(self) -> None:
+        """All rules must have looked at everything, and found a healthy training healthy."""
+        report = self.hook.rule_report()
+        states = {outcome.rule: outcome.status for outcome in report.outcomes}
+        steps = create_trial(self.path).steps()
+        if states != dict.fromkeys(FIVE_RULES, "passed") or report.last_step != steps[-1]:
+            raise RuntimeError(f"the rules ended as {states} at step {report.last_step}")
 
 
 observe = Hooked

@@ -11,7 +11,9 @@ from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import RuleEvaluationConditionMet, StepUnavailable
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import compute_reductions
-from smdebug.rules.runner import RuleRunner, run_rules
+from smdebug.rules.column_rule import ColumnRule, blocks_of
+from smdebug.rules.registry import make_rule
+from smdebug.rules.runner import run_rules
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.store import open_store
 from smdebug.storage.writer import RunWriter
@@ -92,11 +94,23 @@ def outcome(path: str, rule: Any) -> Outcome:
     return run_rules(path, [rule], follow=False, record=False).outcomes[0]
 
 
+def findings(path: str, rule: Any) -> list[Finding]:
+    """Everything a rule finds in a whole run, also what a runner leaves out as a repetition."""
+    made = make_rule(rule, create_trial(path))
+    assert isinstance(made, ColumnRule)
+    return [*look(made), *made.finish()]
+
+
+def look(rule: ColumnRule) -> list[Finding]:
+    """What a rule finds in the steps that have come since it last looked."""
+    blocks = blocks_of(rule.base_trial, rule._judged + 1, rule.reads)
+    return [finding for block in blocks for finding in rule.look(block)]
+
+
 def found(path: str, rule: Any) -> list[tuple[int, str | None]]:
-    """Step and tensor of everything a rule finds."""
-    result = outcome(path, rule)
-    assert result.status in ("found", "passed"), result
-    return [(each.step, each.tensor) for each in result.findings]
+    """Step and tensor of everything a rule finds; nothing may have kept it from running."""
+    assert outcome(path, rule).status in ("found", "passed")
+    return [(each.step, each.tensor) for each in findings(path, rule)]
 
 
 class Growing:
@@ -139,17 +153,16 @@ def found_in_looks(
 ) -> list[Finding]:
     """What a rule finds when it looks after every single step of a growing run."""
     job = Growing(path, saves, manager)
-    runner = RuleRunner(create_trial(job.path, wait_seconds=0), [rule], record=False)
-    findings = []
+    made = make_rule(rule, create_trial(job.path, wait_seconds=0))
+    assert isinstance(made, ColumnRule)
+    found = []
     for step, tensors in run.items():
         job.add(step, tensors, (modes or {}).get(step, TRAIN))
-        runner.trial.refresh_data()
-        findings += runner.look()
-        assert runner.last_step == step
+        made.base_trial.refresh_data()
+        found += look(made)
+        assert made._judged == step
     job.close()
-    runner.trial.refresh_data()
-    runner.finish()
-    return findings
+    return [*found, *made.finish()]
 
 
 def invoked(rule: Rule) -> list[int]:

@@ -239,11 +239,16 @@ def test_many_findings_are_two_messages(cloud: str) -> None:
     ]
 
 
-def test_an_address_is_subscribed_once(cloud: str) -> None:
+def test_an_address_is_subscribed_once(cloud: str, caplog: pytest.LogCaptureFixture) -> None:
     entries = [{"name": "email", "endpoint": each} for each in (EMAIL, EMAIL.lower(), EMAIL)]
-    for rule in ("RuleA", "RuleB"):
-        Actions(entries, rule).close(PATIENCE)
+    with caplog.at_level(logging.INFO, "smdebug"):
+        for rule in ("RuleA", "RuleB"):
+            Actions(entries, rule).close(PATIENCE)
     assert sorted(each[1] for each in subscriptions()) == sorted([EMAIL, EMAIL.lower()])
+    # SNS, unlike moto, would ask for confirmation again.
+    assert log_of(caplog, logging.INFO) == [
+        f"{each} was subscribed to the SNS topic SMDebugRules" for each in (EMAIL, EMAIL.lower())
+    ]
 
 
 def test_a_message_is_for_its_receiver_only(cloud: str) -> None:

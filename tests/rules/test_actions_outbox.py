@@ -162,9 +162,14 @@ def test_a_slow_action_does_not_crowd_out_another() -> None:
     slow, once = Note(), Note(HOURS)
     slow.gate.clear()
     outbox = Outbox([slow, once])
-    for step in range(outbox_module.MOST_WAITING * 3):
+    for step in range(outbox_module.MOST_WAITING // 2):
         outbox.put(found(step))
+    once.gate.clear()
     slow.gate.set()
+    # Its turn comes after one of the slow one, not after all.
+    assert once.entered.acquire(timeout=PATIENCE)
+    assert slow.taken() == [(0, 0)]
+    once.gate.set()
     assert outbox.drain(PATIENCE) == 0
     assert once.taken()[0] == (0, 0)
 

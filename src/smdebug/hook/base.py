@@ -286,6 +286,13 @@ class BaseHook(HookCollections):
         """Returns what the rules of this hook have found so far, in the order they found it."""
         return self._supervisor.findings()
 
+    def rule_report(self) -> Any:
+        """Returns what became of each rule so far, a `RuleReport`; final once the hook is closed.
+
+        None when this process evaluates no rules: the hook has none, or it is not the first worker.
+        """
+        return self._supervisor.report()
+
     def stats(self) -> HookStats:
         """Returns what the hook did and what it cost so far."""
         stats = dataclasses.replace(self._stats, steps=self._steps.step + 1)

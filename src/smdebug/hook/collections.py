@@ -41,6 +41,8 @@ class HookCollections:
     def __init__(self, options: HookOptions) -> None:
         self._options = options
         self._rules = WatchedRules(options.rules, options.actions) if options.rules else None
+        if options.before_update and self._rules is not None:
+            self._rules.before_update_rule()
         self.collection_manager = self._new_manager()
         self._included = self._included_names()
         needs = [] if self._rules is None else self._rules.needs
@@ -124,8 +126,10 @@ class HookCollections:
             self._collections_asked_for = False
             return
         collections = self.collection_manager.get_collections()
+        # A rule may be about what a framework does not have; it says so itself.
+        of_rules = {each.name for fed in self._fed for each in (fed.collection, fed.named)}
         for name, collection in collections.items():
-            known = name in self.default_collections or name in self._plan.seen
+            known = name in {*self.default_collections, *self._plan.seen, *of_rules}
             if not known and collection.is_empty():
                 raise InvalidCollectionConfiguration(name)
         included = set(self._included)

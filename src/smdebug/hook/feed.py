@@ -21,10 +21,23 @@ PREFIX = "rules_"
 
 @dataclass(frozen=True)
 class Fed:
-    """A collection that is saved for rules, and the needs it serves."""
+    """A collection that is saved for rules.
+
+    Attributes:
+        collection: the collection.
+        named: the collection of the name that the rules know, by which they find the tensors.
+        needs: the needs it serves.
+    """
 
     collection: Collection
+    named: Collection
     needs: tuple[Need, ...]
+
+    def include(self, regex: str) -> None:
+        """Adds tensors that the rules need."""
+        for collection in (self.collection, self.named):
+            if regex not in collection.include_regex:
+                collection.include(regex)
 
 
 def feed(
@@ -58,7 +71,7 @@ def feed(
             collection.include(_new_regexes(collection, group, own.include_regex))
         collection.reduction_config = _reduction_config(group)
         collection.save_config = _save_config(group, saves, options)
-        fed.append(Fed(collection, tuple(group)))
+        fed.append(Fed(collection, own, tuple(group)))
     return fed
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from smdebug.hook.control import Control
 from smdebug.hook.watch import Watch
@@ -68,6 +68,10 @@ class Supervisor:
     def findings(self) -> list[Finding]:
         """What was found so far."""
         return list(self._findings)
+
+    def report(self) -> Any:
+        """What became of each rule so far; None where no rules are evaluated."""
+        return None if self._watch is None else self._watch.report()
 
     def due(self) -> bool:
         """Whether training has to stop before the step that is about to begin."""

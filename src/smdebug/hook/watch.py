@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from smdebug.config.need import Need
+    from smdebug.rules.outcome import RuleReport
     from smdebug.rules.registry import RuleSpec
     from smdebug.rules.runner import RuleRunner
     from smdebug.storage.findings import Finding
@@ -105,6 +106,10 @@ class Watch:
         """Evaluates the rules over what was published since the last look."""
         with self._lock:
             return self._look()
+
+    def report(self) -> RuleReport | None:
+        """What became of each rule so far; None before anything was published."""
+        return None if self._runner is None else self._runner.report()
 
     def close(self) -> None:
         """Evaluates the rules over the rest of the run, which has been closed, and reports."""

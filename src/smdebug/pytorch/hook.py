@@ -347,14 +347,11 @@ class Hook(BaseHook):
             plan.memory["quiet"] = None if taken else mark
 
     def _note_frozen(self, names: tuple[str, ...]) -> None:
-        """Has the run say which parameters do not train because somebody wants it so."""
+        """Has the run say which parameters do not train, or did not at first, by somebody's will."""
         if names != self._frozen:
             self._frozen = names
             if names:
-                self.get_collection(FROZEN_PARAMETERS).tensor_names = set(names)
-            else:
-                self.collection_manager.collections.pop(FROZEN_PARAMETERS, None)
-            self._collections_asked_for = True
+                self.get_collection(FROZEN_PARAMETERS).add(list(names))
 
     def _take_weights(self, registration: Registration, capture: StepCapture) -> bool:
         """Takes the weights; False if there are none to take at such steps."""

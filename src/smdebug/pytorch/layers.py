@@ -34,6 +34,4 @@ def include_loss(fed: Fed, name: str) -> None:
 
 def _include(fed: Fed, path: str, need: Need, place: str) -> None:
     end = "" if need.index is None else f"({place})$"
-    regex = f"^{re.escape(path)}_{need.tensor}_{end}"
-    if regex not in fed.collection.include_regex:
-        fed.collection.include(regex)
+    fed.include(f"^{re.escape(path)}_{need.tensor}_{end}")

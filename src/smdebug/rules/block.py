@@ -103,7 +103,7 @@ class StepBlock:
         self._mode = mode_numbers(one_array(self._rows["mode"]))[first]
         self._mode_step: Ints = self._rows["mode_step"].to_numpy()[first]
         self.times = np.full(len(self.steps), np.inf)
-        np.minimum.at(self.times, self._step_of, self._rows["time"].to_numpy())
+        np.fmin.at(self.times, self._step_of, self._rows["time"].to_numpy())
         self._numbers: dict[str, tuple[Floats, Bools]] = {}
         self._computed = np.zeros(len(steps), bool)
 

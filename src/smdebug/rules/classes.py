@@ -37,6 +37,8 @@ class ClassReader:
       scores of two classes: probabilities with a limit of 0.5 as long as all were within [0, 1],
       and logits with a limit of 0 from the first that is not. The labels must then be 0 and 1, or
       -1 and 1.
+    - Labels and scores of the same shape `(N, C)` that are none of these are several labels for
+      each sample, or a regression: no classes.
     - A label that is negative (such as the -100 that PyTorch ignores) or that no score belongs to
       is left out. -1 of -1 and 1 is class 0.
 
@@ -98,6 +100,8 @@ class ClassReader:
             raise _NoClasses(f"has the shape {labels.shape}, its predictions {scores.shape}")
         if labels.ndim > 1 and labels.shape[1] > 1 and (self.argmax or _are_shares(labels)):
             return _of_scores(labels.argmax(axis=1), scores, 1)
+        if labels.ndim == 2 and labels.shape[1] > 1 and not _is_whole(scores).all():
+            raise _NoClasses("has several labels for each sample, or the numbers of a regression")
         return self._one_by_one(tensor, labels.ravel(), scores.ravel())
 
     def _one_by_one(self, tensor: str, labels: Array, scores: Array) -> Classes:
@@ -179,6 +183,8 @@ def _fitted(labels: Array, scores: Array) -> tuple[Array, Array]:
         for axis in {1, labels.ndim - 1} - {0}:
             if axis < labels.ndim and labels.shape[axis] == 1 != scores.shape[axis]:
                 return labels.squeeze(axis), scores
+    if labels.ndim > 1 and labels.shape[-1] == 1 and labels.shape[:-1] == scores.shape:
+        return labels[..., 0], scores
     if scores.ndim == labels.ndim + 1:
         for axis in (1, scores.ndim - 1):
             if scores.shape[axis] == 1 and scores.squeeze(axis).shape == labels.shape:

@@ -168,6 +168,16 @@ class ColumnRule(Rule):
             choice.seen = True
             yield value
 
+    @property
+    def last_judged(self) -> int:
+        """The last global step that was judged; -1 before the first."""
+        return self._judged
+
+    def note(self, step: int) -> None:
+        """Notes that the rule fires at a step, for `invoke_at_step`, without a finding."""
+        if self._held_at is not None:
+            self._held_at.add(step)
+
     def begins(self, key: object, holds: bool, step: int) -> bool:
         """Notes whether a condition holds at a step, and says whether it began to hold.
 

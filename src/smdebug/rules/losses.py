@@ -16,12 +16,11 @@ from smdebug.config import checks
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
-from smdebug.rules.block import Column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.rules.block import Bools, StepBlock, Table
+    from smdebug.rules.block import Bools, Column, StepBlock, Table
     from smdebug.rules.choice import TensorChoice
     from smdebug.rules.column_rule import ColumnRule
 
@@ -96,6 +95,9 @@ class Round(NamedTuple):
         train: the mean training loss since the evaluation before.
         trained: whether one was saved; otherwise `train` is NaN.
         validation: the mean loss of the evaluation.
+        variance: how far the difference of the two means varies with the batches that are in them:
+            s^2 (1/n + 1/m) for means of n and m losses, where s^2, the variance of the loss of one
+            batch, is half the mean squared difference of training losses that follow each other.
         first: the first step of the evaluation.
         last: the last one.
         known: where it was known that the evaluation is over: the first step after it, or its last
@@ -106,9 +108,13 @@ class Round(NamedTuple):
     train: float
     trained: bool
     validation: float
+    variance: float
     first: int
     last: int
     known: Moment
+
+
+_NEVER = Moment(0, ModeKeys.EVAL, 0)
 
 
 @dataclasses.dataclass
@@ -118,20 +124,40 @@ class _Pending:
     column: Column
     trained: float = 0.0
     train_count: int = 0
+    last_trained: float = 0.0
+    squares: float = 0.0
     evaluated: float = 0.0
     count: int = 0
     first: int = 0
-    at: Moment = Moment(0, ModeKeys.EVAL, 0)
+    at: Moment = _NEVER
     # Whether evaluations come as EVAL steps.
     batches: bool = False
 
+    def train(self, value: float) -> None:
+        if self.train_count:
+            # A difference that is too large to be squared is not finite.
+            self.squares += (value - self.last_trained) * (value - self.last_trained)
+        self.trained += value
+        self.train_count += 1
+        self.last_trained = value
+
     def close(self, known: Moment) -> Round:
         train = self.trained / self.train_count if self.train_count else float("nan")
-        validation = self.evaluated / self.count
+        variance = 0.0
+        if self.train_count > 1:
+            of_one = self.squares / (2 * (self.train_count - 1))
+            variance = of_one * (1 / self.train_count + 1 / self.count)
         done = Round(
-            self.column, train, self.train_count > 0, validation, self.first, self.at.step, known
+            self.column,
+            train,
+            self.train_count > 0,
+            self.evaluated / self.count,
+            variance,
+            self.first,
+            self.at.step,
+            known,
         )
-        self.trained = self.evaluated = 0.0
+        self.trained = self.evaluated = self.squares = 0.0
         self.train_count = self.count = 0
         return done
 
@@ -174,8 +200,7 @@ class Rounds:
                 yield from self._close_all(now)
             for place in trained:
                 pending = self._of(keys[place], table.columns[place])
-                pending.trained += float(table.values[row, place])
-                pending.train_count += 1
+                pending.train(float(table.values[row, place]))
 
     def end(self) -> Iterator[Round]:
         """Yields the evaluations that were not known to be over; no step will come any more."""

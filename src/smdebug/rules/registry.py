@@ -115,7 +115,9 @@ class RuleSpec:
 
     def make(self, trial: Trial) -> Rule:
         """Makes the rule for a trial."""
-        return self.kind(trial, **self.parameters)
+        rule = self.kind(trial, **self.parameters)
+        rule.rule_parameters = self._shown_parameters()
+        return rule
 
     def needs(self) -> tuple[Need, ...]:
         """What a hook has to save for the rule; () when the rule does not say.
@@ -127,7 +129,11 @@ class RuleSpec:
 
         if not issubclass(self.kind, ColumnRule):
             return ()
-        return self.kind(None, **self.parameters).needs()
+        return self.kind(None, **self._shown_parameters()).needs()
+
+    def _shown_parameters(self) -> dict[str, Any]:
+        """The parameters without the actions, which may hold addresses and secrets."""
+        return {key: value for key, value in self.parameters.items() if key != "action_str"}
 
     def _check_parameters(self) -> None:
         known = inspect.signature(self.kind).parameters
@@ -164,7 +170,9 @@ def _parsed(given: Any) -> tuple[str | type, dict[str, Any]]:
         fields = dict(given)
         kind = fields.pop("rule", None) or fields.pop("name", None)
         if not isinstance(kind, str | type):
-            raise SMDebugValueError(f"a rule given as a dict must have a 'rule', got {given!r}")
+            raise SMDebugValueError(
+                f"a rule given as a dict must have a 'rule', got the keys {sorted(map(str, given))}"
+            )
         return kind, fields
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping):
         return given[0], dict(given[1])
@@ -185,7 +193,7 @@ def _parsed_text(text: str) -> tuple[str, dict[str, Any]]:
         key, equals, value = part.partition("=")
         if not equals:
             raise SMDebugValueError(
-                f"a rule is written 'Name:parameter=value,...', got {checks.shown(text)}"
+                f"a rule is written 'Name:parameter=value,...', got {checks.shown(part)} for {name}"
             )
         parameters[key.strip()] = value.strip()
     return name, parameters

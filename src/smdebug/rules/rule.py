@@ -30,6 +30,7 @@ class Rule(ABC):
 
     Attributes:
         rule_name: the name of the class.
+        rule_parameters: what the rule was told, where it was made from a name; for reports.
         req_tensors: what `set_required_tensors` asked for.
         report: for authors of rules to fill.
 
@@ -56,6 +57,7 @@ class Rule(ABC):
         self.other_trials = None if other_trials is None else list(other_trials)
         self.trials = [base_trial, *(self.other_trials or [])]
         self.rule_name = type(self).__name__
+        self.rule_parameters: dict[str, Any] = {}
         self.req_tensors = RequiredTensors(base_trial, self.other_trials)
         self.logger = logging.getLogger("smdebug.rules")
         self.report: dict[str, Any] = {
@@ -107,6 +109,10 @@ class Rule(ABC):
     def act(self, finding: Finding) -> None:
         """Carries out the actions of the rule; none of them can fail it."""
         self._actions.invoke(finding)
+
+    def close(self) -> None:
+        """Has its actions carried out to their end, for a bounded time."""
+        self._actions.close()
 
 
 def _are_trials(value: object) -> bool:

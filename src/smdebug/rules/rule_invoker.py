@@ -60,6 +60,7 @@ def invoke_rule(
             if fired.end_of_rule:
                 break
         step = _next_step(trial, step)
+    rule_obj.close()
     if isinstance(rule_obj, ColumnRule):
         rule_obj.require_information()
 

@@ -49,7 +49,7 @@ class RuleRunner:
         trial: the trial.
         rules: names, `"Name:parameter=value"`, dicts, classes (see `make_rule`), or rules of this
             trial.
-        on_finding: called with everything that is found, before it is recorded.
+        on_finding: called with everything that is found and not yet on record in the run.
         record: keep findings and outcomes in the run.
 
     Example:
@@ -77,7 +77,7 @@ class RuleRunner:
         self._on_finding = on_finding
         self._record = record
         self._outcomes = [
-            Outcome(rule.rule_name, parameters=_parameters(rule)) for rule in self.rules
+            Outcome(rule.rule_name, parameters=rule.rule_parameters) for rule in self.rules
         ]
         self._judged = -1
         self._repeats = Repeats()
@@ -113,6 +113,7 @@ class RuleRunner:
             if isinstance(rule, ColumnRule):
                 rest += self._caught(place, rule.finish)
                 self._settle(self._outcomes[place], rule)
+            rule.close()
         self._keep(rest)
         report = self.report()
         if self._record:
@@ -169,7 +170,8 @@ class RuleRunner:
             for finding in work():
                 if not self._repeats.is_one(place, finding):
                     found.append(finding)
-                    self._tell(rule, finding)
+                    if finding not in self._known():
+                        self._tell(rule, finding)
         except InsufficientInformationForRuleInvocation as error:
             outcome.status, outcome.message = COULD_NOT_RUN, error.message
             logger.warning("%s", error)
@@ -189,13 +191,19 @@ class RuleRunner:
             logger.warning("%s", InsufficientInformationForRuleInvocation(rule.rule_name, missing))
 
     def _keep(self, found: Sequence[Finding]) -> None:
-        if self._record and found:
-            if self._recorded is None:
-                # Rules may have been run over this trial before.
-                self._recorded = set(read_findings(self.trial.store))
-            fresh = [finding for finding in found if finding not in self._recorded]
+        fresh = [finding for finding in found if finding not in self._known()]
+        if self._record:
             write_findings(self.trial.store, fresh)
-            self._recorded.update(fresh)
+        self._known().update(fresh)
+
+    def _known(self) -> set[Finding]:
+        """What the run has on record; rules may have been run over it before.
+
+        Nobody is told of it again: an action that was right then may now stop another job.
+        """
+        if self._recorded is None:
+            self._recorded = set(read_findings(self.trial.store))
+        return self._recorded
 
     def _tell(self, rule: Rule, finding: Finding) -> None:
         rule.act(finding)
@@ -244,14 +252,10 @@ def run_rules(
         rules: names of rules, `"Name:parameter=value"`, dicts, classes; see `make_rule`.
         follow: wait for steps to come while the job runs.
         record: keep findings and outcomes in the run.
-        on_finding: called with every finding.
+        on_finding: called with every finding that is not on record in the run.
 
     Example:
         >>> print(run_rules("/tmp/run", ["NonFinite", "LossSpike"]))  # doctest: +SKIP
     """
     opened = create_trial(trial) if isinstance(trial, str) else trial
     return RuleRunner(opened, rules, on_finding, record).run(follow)
-
-
-def _parameters(rule: Rule) -> dict[str, Any]:
-    return dict(getattr(rule, "parameters", {}))

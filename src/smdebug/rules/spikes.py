@@ -80,7 +80,8 @@ class SpikeLimits:
         limits = self._limits(line, len(series.recent), start)
         series.recent = line[-self.window :].tolist()
         # Which finite number each value is, or comes before.
-        return limits[np.cumsum(finite) - finite]
+        found: Floats = limits[np.cumsum(finite) - finite]
+        return found
 
     def _limits(self, line: Floats, known: int, start: float) -> Floats:
         """The limits of the numbers of a line from `known` on, and of the one behind its end."""

@@ -54,7 +54,7 @@ def read_stop(store: Store, key: str) -> StopRequest:
     try:
         content = json.loads(bytes(store.read(key)))
         fields = content if isinstance(content, dict) else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = {}
     return StopRequest(
         reason=str(fields.get("reason") or f"{key} asks for it"),
@@ -62,8 +62,17 @@ def read_stop(store: Store, key: str) -> StopRequest:
         step=_whole(fields.get("step")) or 0,
         tensor=None if fields.get("tensor") is None else str(fields["tensor"]),
         at_step=_whole(fields.get("at_step")),
+        time=_seconds(fields.get("time")),
     )
 
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _seconds(value: Any) -> float:
+    try:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if number else clock.time()
+    except OverflowError:
+        return clock.time()

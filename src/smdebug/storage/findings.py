@@ -39,7 +39,7 @@ _SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Finding:
     """What a rule found.
 
@@ -69,7 +69,20 @@ class Finding:
     mode: ModeKeys = ModeKeys.GLOBAL
     mode_step: int | None = None
     worker: str | None = None
-    time: float = field(default_factory=clock.time, compare=False)
+    time: float = field(default_factory=clock.time)
+
+    def _compared(self) -> tuple[object, ...]:
+        # NaN is not equal to itself; a finding about one is, and when it was found is no matter.
+        values = [value for name, value in vars(self).items() if name != "time"]
+        return tuple("nan" if value != value else value for value in values)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Finding):
+            return NotImplemented
+        return self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
 
     def __str__(self) -> str:
         return f"{self.rule}, step {self.step}: {self.message}"
@@ -124,7 +137,7 @@ def read_reports(store: Store) -> list[dict[str, Any]]:
         if key.endswith(".json"):
             try:
                 report = json.loads(bytes(store.read(key)))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise IndexReaderException(f"{key}: not JSON: {error}") from error
             if not isinstance(report, dict):
                 raise IndexReaderException(f"{key}: expected a JSON object")
@@ -145,5 +158,5 @@ def _read(store: Store, key: str) -> Iterable[Finding]:
         )
         rows = table.select(_SCHEMA.names).cast(_SCHEMA).to_pylist()
         return [Finding(**{**row, "mode": ModeKeys[row["mode"]]}) for row in rows]
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise IndexReaderException(f"{key}: not a file of findings: {error}") from error

@@ -29,6 +29,8 @@ _JUDGED_MODES = (ModeKeys.TRAIN, ModeKeys.GLOBAL)
 # A window has at least so many steps, and a class is given up when it was so for so many windows.
 _WINDOW_STEPS = 5
 _WINDOWS = 3
+# By so much a class that is being learned gets better in that time.
+_BETTER = 0.05
 # What a class needs in a window before its share of wrong predictions means something.
 _CLASS_LABELS = 10
 # A model that says one class so often has collapsed.
@@ -50,7 +52,8 @@ class ClassImbalance(ColumnRule):
 
     *Misprediction*: labels are gathered in windows of consecutive steps; a window ends when it has
     `samples` labels, 20 for each class on average, and 5 steps. A class is given up when in 3
-    windows in a row more than `threshold_misprediction` of its labels were mispredicted, while
+    windows in a row more than `threshold_misprediction` of its labels were mispredicted, the last
+    share is no better than the first by 5 % of the labels, and in each of the windows
 
     - the share over all classes together was at most half of that: the others were learned, or
     - the model said one class in 90 % of all cases, and that has at most half of the labels.
@@ -132,7 +135,9 @@ class ClassImbalance(ColumnRule):
                 said = None if prediction is None else prediction.array
                 classes = self._reader.read(tensor, label.array, said)
                 if classes is not None:
-                    self._tallies.setdefault(tensor, _Tally()).add(classes)
+                    tally = self._tallies.setdefault(tensor, _Tally())
+                    tally.add(classes)
+                    tally.said_by = prediction.column.tensor if prediction else tally.said_by
                     counted[tensor] = None
             for tensor in counted:
                 if tensor not in self._reader.problems:
@@ -189,18 +194,18 @@ class ClassImbalance(ColumnRule):
         begun = [
             label
             for label in shares
-            if self.begins((tensor, "class", label), tally.streaks[label] >= _WINDOWS, step)
+            if self.begins((tensor, "class", label), tally.is_given_up(label), step)
         ]
         if begun:
             worst = max(begun, key=lambda label: (shares[label], -label))
             others = f", and so are {len(begun) - 1} other classes" if len(begun) > 1 else ""
             message = (
-                f"class {worst} of {tensor} is given up: {shares[worst]:.0%} of its labels are "
-                f"mispredicted, above {self.threshold_misprediction:.0%}, for {_WINDOWS} windows "
+                f"class {worst} is given up by {tally.said_by}: {shares[worst]:.0%} of its labels "
+                f"are mispredicted, above {self.threshold_misprediction:.0%}, for {_WINDOWS} windows "
                 f"of at least {self.samples} labels; all classes together: {overall:.0%}{others}"
             )
             limit = self.threshold_misprediction
-            yield self._about(block, step, tensor, message, shares[worst], limit)
+            yield self._about(block, step, tally.said_by, message, shares[worst], limit)
 
     def _about(
         self,
@@ -236,7 +241,8 @@ class _Tally:
         total: their sum.
         seen: per class, the labels since the class was last judged.
         wrong: those of them that were mispredicted.
-        streaks: for how many windows in a row a class has been given up.
+        streaks: the shares of a class in the windows in a row in which it was too high.
+        said_by: the name of the predictions.
         window: the current window.
     """
 
@@ -244,7 +250,8 @@ class _Tally:
     total: int = 0
     seen: Counter[int] = field(default_factory=Counter)
     wrong: Counter[int] = field(default_factory=Counter)
-    streaks: Counter[int] = field(default_factory=Counter)
+    streaks: dict[int, list[float]] = field(default_factory=dict)
+    said_by: str = ""
     window: _Window = field(default_factory=_Window)
 
     def add(self, classes: Classes) -> None:
@@ -283,10 +290,16 @@ class _Tally:
             share = shares[label] = self.wrong[label] / self.seen[label]
             given_up = len(self.labels) > 1 and share > limit
             holds = given_up and (collapsed or overall <= share / 2)
-            self.streaks[label] = self.streaks[label] + 1 if holds else 0
+            before = self.streaks.get(label, [])[1 - _WINDOWS :]
+            self.streaks[label] = [*before, share] if holds else []
         for label in shares:
             del self.seen[label], self.wrong[label]
         return shares, overall
+
+    def is_given_up(self, label: int) -> bool:
+        """Whether a class has been mispredicted for long enough, and does not get better."""
+        streak = self.streaks[label]
+        return len(streak) == _WINDOWS and streak[-1] > streak[0] - _BETTER
 
 
 def _counts(classes: Any) -> dict[int, int]:

@@ -36,7 +36,8 @@ class Confusion(ColumnRule):
 
         c[i][i] / s[i] < min_diag, or c[j][i] / s[i] > max_off_diag for another class j.
 
-    A class that was predicted fewer than 10 times is not judged.
+    A class that was predicted fewer than 10 times is not judged. There is one finding, about the
+    class with the smallest share of its own; it says how many classes are like it.
 
     A model that is being trained confuses classes until it has learned them, so one matrix is
     judged, that of the model in its last state, when the run has ended:
@@ -189,27 +190,41 @@ class Confusion(ColumnRule):
         judged = [said for said in sorted(columns) if columns[said] >= _COLUMN_SAMPLES]
         self._judged_any = self._judged_any or bool(judged)
         own = {said: matrix[said, said] / columns[said] for said in judged}
-        bad = [said for said in judged if own[said] < self.min_diag]
-        if bad:
-            worst = min(bad, key=lambda said: own[said])
-            message = (
-                f"of the {columns[worst]} samples that are predicted as class {worst} in {tensor}, "
-                f"{own[worst]:.0%} are of that class, below {self.min_diag:.0%}{_others(len(bad))}"
-            )
-            yield self._about(tensor, message, own[worst], self.min_diag)
         mixed = {
             (label, said): count / columns[said]
             for (label, said), count in sorted(matrix.items())
             if said in own and label != said and count / columns[said] > self.max_off_diag
         }
-        if mixed:
-            (label, said) = max(mixed, key=lambda pair: mixed[pair])
-            message = (
-                f"{mixed[label, said]:.0%} of the {columns[said]} samples that are predicted as "
-                f"class {said} in {tensor} are of class {label}, above {self.max_off_diag:.0%}: "
-                f"the model takes {label} for {said}{_others(len(mixed), 'pairs')}"
-            )
-            yield self._about(tensor, message, mixed[label, said], self.max_off_diag)
+        bad = {said for said in judged if own[said] < self.min_diag}
+        bad |= {said for _, said in mixed}
+        if bad:
+            yield self._worst(tensor, columns, own, mixed, bad)
+
+    def _worst(
+        self,
+        tensor: str,
+        columns: Counter[int],
+        own: dict[int, float],
+        mixed: dict[tuple[int, int], float],
+        bad: set[int],
+    ) -> Finding:
+        """What to say of all columns at once: the worst of them, and how many there are."""
+        worst = min(bad, key=lambda said: (own[said], said))
+        of_worst = {label: share for (label, said), share in mixed.items() if said == worst}
+        value, threshold, limit = own[worst], self.min_diag, f"below {self.min_diag:.0%}"
+        if own[worst] >= self.min_diag:
+            value, threshold, limit = max(of_worst.values()), self.max_off_diag, "within the limit"
+        message = (
+            f"of the {columns[worst]} samples that are predicted as class {worst} in {tensor}, "
+            f"{own[worst]:.0%} are of that class, {limit}"
+        )
+        if of_worst:
+            label = max(of_worst, key=lambda each: of_worst[each])
+            message += f", and {of_worst[label]:.0%} are of class {label}, above "
+            message += f"{self.max_off_diag:.0%}: the model takes {label} for {worst}"
+        if len(bad) > 1:
+            message += f"; {len(bad) - 1} other classes are like it"
+        return self._about(tensor, message, value, threshold)
 
     def _about(self, tensor: str, message: str, value: float, threshold: float) -> Finding:
         step, mode, mode_step = self._last
@@ -262,10 +277,6 @@ class _Matrix:
 
 def _name_of(collections: list[str], otherwise: str) -> str:
     return collections[0] if collections else otherwise
-
-
-def _others(count: int, what: str = "classes") -> str:
-    return f"; {count - 1} other {what} are like it" if count > 1 else ""
 
 
 def _counted(classes: Classes, most: int | None) -> Counter[tuple[int, int]]:

@@ -61,9 +61,9 @@ def non_finite_cells(rule: ColumnRule, block: StepBlock, choice: TensorChoice) -
     table = block.cells(choice)
     nans, nans_known = rule.numbers(block, "nans", table, choice)
     infs, infs_known = rule.numbers(block, "infs", table, choice)
-    nan, inf, known = nans > 0, infs > 0, nans_known & infs_known
-    counted = np.where(known, nans + infs, np.nan)
-    bad, open_cells = nan | inf, ~known
+    nan, inf, known = nans > 0, infs > 0, nans_known | infs_known
+    # NaN where one of them is.
+    bad, counted, open_cells = nan | inf, nans + infs, ~(nans_known & infs_known)
     if not (open_cells & table.present).any():
         return NonFiniteCells(table, nan, inf, bad, nans, counted, known)
     sizes = block.sizes(table, unknown=-1)
@@ -141,7 +141,7 @@ class ExplodingTensor(ColumnRule):
         def sentence(column: Column, value: float) -> str:
             if np.isnan(value):
                 return f"{column.tensor} has exploded: it holds elements that are {what}"
-            few = "element is" if value == 1 else "elements are"
-            return f"{column.tensor} has exploded: {value:.0f} of its {few} {what}"
+            are = "is" if value == 1 else "are"
+            return f"{column.tensor} has exploded: {value:.0f} of its elements {are} {what}"
 
         return self.hits(block, table, holds, sentence, 0.0)

@@ -137,8 +137,8 @@ class LossNotDecreasing(ColumnRule):
         column, value, limit = self._compared[step]
         mode, mode_step = self.base_trial.mode_modestep(step)
         message = (
-            f"{column.tensor} is {value:.4g}, not below {limit:.4g}, as it should be by what it was "
-            f"{self.num_steps} or more steps before"
+            f"{column.tensor} is {value:.4g}, not below {limit:.4g}, as it should be by what it "
+            f"was {self.num_steps} or more steps before"
         )
         return Finding(
             self.rule_name, step, message, column.tensor, value, limit,
@@ -175,8 +175,8 @@ class LossNotDecreasing(ColumnRule):
         line = np.concatenate([old, values])
         places = np.searchsorted(all_numbers, numbers - self.num_steps, side="right") - 1
         earlier = np.where(places >= 0, line[places], np.nan)
-        share = np.where(np.isfinite(earlier), np.abs(earlier) * self.diff_percent / 100, 0.0)
-        limits = earlier - share
+        sizes = np.where(np.isfinite(earlier), np.abs(earlier), 0.0)
+        limits = earlier - sizes * self.diff_percent / 100
         # What the next values may be compared with: the newest that is old enough, and those after.
         keep = 0
         if len(all_numbers):

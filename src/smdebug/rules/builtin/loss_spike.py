@@ -30,12 +30,12 @@ _FLOOR = 0.03
 class LossSpike(ColumnRule):
     """Fires when a loss is far above the values before it, or no longer finite.
 
-    A value is compared with the last `window` saved values of the same tensor, worker and mode: with
-    their median and `factor` times their robust deviation, as `SpikeLimits` has it. The deviation
-    is at least 3 % of the median and 1 % of the level at which the loss began, so that a loss close
-    to zero does not spike whenever a batch is hard. Where all those values are positive, the loss
-    must stand out on a logarithmic scale as well: the losses of single batches often differ by a
-    factor, not by an amount. With the defaults and little noise that is a jump by 27 %.
+    A value is compared with the last `window` saved values of the same tensor, worker and mode:
+    with their median and `factor` times their robust deviation, as `SpikeLimits` has it. The
+    deviation is at least 3 % of the median and 1 % of the level at which the loss began, so that a
+    loss close to zero does not spike whenever a batch is hard. Where all those values are positive,
+    the loss must stand out on a logarithmic scale as well: the losses of single batches often
+    differ by a factor, not by an amount. With the defaults and little noise that is a jump by 27 %.
 
     Nothing is said before `min_history` values have come. A loss that rises and stays up is found
     where it rises. A value that is not finite is found when any finite one came before it.
@@ -95,7 +95,7 @@ class LossSpike(ColumnRule):
     def judge(self, block: StepBlock) -> Iterable[Finding]:
         """Compares every loss with those before it."""
         table = self.table(block, "mean", self.losses)
-        found = []
+        found: list[Finding] = []
         for mode, part in by_mode(block, table).items():
             if mode in (ModeKeys.TRAIN, ModeKeys.GLOBAL):
                 found += self._judge_steps(block, mode, part)
@@ -146,4 +146,3 @@ class LossSpike(ColumnRule):
             f"has jumped to {value:.4g}: the last {self.window} saved values or fewer allow up to "
             f"{limit:.4g}"
         )
-

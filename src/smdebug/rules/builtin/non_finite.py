@@ -64,7 +64,7 @@ def _is_gradient(tensor: str) -> bool:
 
 
 def _is_data(tensor: str) -> bool:
-    return any(re.search(pattern, tensor) for pattern in _DATA)
+    return described_by_name(tensor).startswith(("an input", "an output", "data"))
 
 
 class NonFinite(ColumnRule):

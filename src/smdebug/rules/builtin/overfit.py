@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smdebug.config import checks
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.need import Need
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.losses import Rounds, rows_of
 from smdebug.storage.findings import Finding
@@ -15,9 +14,29 @@ from smdebug.storage.findings import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from smdebug.config.need import Need
     from smdebug.rules.block import StepBlock
     from smdebug.rules.losses import Round
     from smdebug.trials.trial import Trial
+
+# How many standard errors a difference must have.
+_ERRORS = 2.0
+
+
+class _Gap(NamedTuple):
+    """The evaluations in a row that were too high."""
+
+    count: int = 0
+    sum: float = 0.0
+    variance: float = 0.0
+
+    def wider(self, done: Round) -> _Gap:
+        difference = done.validation - done.train
+        return _Gap(self.count + 1, self.sum + difference, self.variance + done.variance)
+
+    @property
+    def is_more_than_chance(self) -> bool:
+        return self.sum >= _ERRORS * math.sqrt(self.variance)
 
 
 class Overfit(ColumnRule):
@@ -28,12 +47,16 @@ class Overfit(ColumnRule):
 
         (V - T) / |T| > ratio_threshold
 
-    at `patience` evaluations in a row. `val_loss`, `train_loss` and `loss` count as one tensor. An
-    evaluation is a run of EVAL steps without a step of another mode between them; it is judged when
-    it is over, and found at the first step after it (at its last one when none came). An evaluation
-    without training before it is left out, and so is one where T or V is not finite.
+    at `patience` evaluations in a row. The mean of a few batches is noisy, so the differences V - T
+    of the evaluations in a row must also be more than chance, taken together: their sum at least
+    two standard errors. The variance of one of them is s^2 (1/n + 1/m) when n training losses and m
+    losses of the evaluation are in the means, with s^2 half the mean squared difference of training
+    losses that follow each other. A gap that stays is found soon, whatever the noise.
 
-    The mean of few validation batches is noisy: then `patience` should be more than 1.
+    `val_loss`, `train_loss` and `loss` count as one tensor. An evaluation is a run of EVAL steps
+    without a step of another mode between them; it is judged when it is over, and found at the
+    first step after it (at its last one when none came). An evaluation without training before it
+    is left out, and so is one where T or V is not finite.
 
     Args:
         base_trial: the trial to look at.
@@ -66,7 +89,7 @@ class Overfit(ColumnRule):
         regexes = checks.comma_list("tensor_regex", tensor_regex)
         self.losses = self.choose(None if regexes else [CollectionKeys.LOSSES], regexes)
         self._rounds = Rounds()
-        self._in_a_row: dict[object, int] = {}
+        self._in_a_row: dict[object, _Gap] = {}
         self._compared = False
 
     def needs(self) -> tuple[Need, ...]:
@@ -107,11 +130,11 @@ class Overfit(ColumnRule):
         self._compared = True
         if not (math.isfinite(done.train) and math.isfinite(done.validation)):
             return
-        ratio = _ratio(done)
-        too_high = ratio > self.ratio_threshold
-        self._in_a_row[done.column] = self._in_a_row.get(done.column, 0) + 1 if too_high else 0
-        moment = done.known
-        holds = self._in_a_row[done.column] >= self.patience
+        ratio, moment = _ratio(done), done.known
+        gap = self._in_a_row.get(done.column, _Gap())
+        gap = gap.wider(done) if ratio > self.ratio_threshold else _Gap()
+        self._in_a_row[done.column] = gap
+        holds = gap.count >= self.patience and gap.is_more_than_chance
         if self.begins(done.column, holds, moment.step):
             message = (
                 f"{done.column.tensor} is {done.validation:.4g} in the evaluation of steps "

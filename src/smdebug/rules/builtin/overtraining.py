@@ -47,13 +47,13 @@ class Overtraining(ColumnRule):
 
         delta * min(1, |best|)
 
-    that is by `delta` where the loss is above 1, and by a share `delta` of it where it is below. The
-    rule fires when the training loss has had no new best value for `patience_train` rounds, and the
-    validation loss none for `patience_validation` evaluations. A value that is not finite is never
-    the best one.
+    that is by `delta` where the loss is above 1, and by a share `delta` of it where it is below.
+    The rule fires when the training loss has had no new best value for `patience_train` rounds, and
+    the validation loss none for `patience_validation` evaluations. A value that is not finite is
+    never the best one.
 
     It is judged when an evaluation is over, and found at the first step after it (at its last one
-    when none came). Evaluations that are rare or long make patience long: it counts them, not steps.
+    when none came). Patience counts evaluations, not steps.
 
     Args:
         base_trial: the trial to look at.

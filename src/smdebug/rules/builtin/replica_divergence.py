@@ -123,7 +123,7 @@ class ReplicaDivergence(ColumnRule):
             gap = np.where(np.isnan(gap), np.inf, gap)
             share = np.where(gap == 0, 0.0, gap / scale)
             share = np.where(np.isnan(share), np.inf, share)
-            beyond = common & (np.isinf(gap) | ~(gap <= self.atol + self.rtol * scale))
+            beyond = common & (np.isinf(gap) | (gap > self.atol + self.rtol * scale))
         worst = np.where(common, share, -np.inf).max(axis=-1)
         return np.where(common.any(axis=-1), worst, np.nan), beyond.any(axis=-1)
 

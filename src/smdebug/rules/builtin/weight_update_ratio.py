@@ -59,6 +59,8 @@ class WeightUpdateRatio(ColumnRule):
     `small_threshold` three times in a row: a weight may stand still for a step or two while the
     learning rate warms up from 0.
 
+    Where gradients of k batches are accumulated and every step is saved, set `num_steps` to k.
+
     A weight that was all zeros before has no ratio; neither has one that is not finite. Weights in
     the collection `frozen_parameters` are meant to stand still. Steps are those of mode TRAIN, and,
     until the first of them, those without a mode; numbers of steps are those of the mode.

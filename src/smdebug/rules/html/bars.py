@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smdebug.rules.html.frame import CHARACTER, COLORS, WIDTH, Frame, legend
+from smdebug.rules.html.frame import CHARACTER, WIDTH, Frame, legend
 from smdebug.rules.html.scale import Scale, short
+from smdebug.rules.html.style import COLORS
 from smdebug.rules.html.svg import cut, drawing, escape, label, tag
 
 if TYPE_CHECKING:
@@ -85,7 +86,11 @@ def histogram(groups: Sequence[tuple[str, Floats]], title: str, x_label: str) ->
                     width=max(end - start - gap, 0.5), height=frame.y.start - top)
             )  # fmt: skip
     names = [(color, name) for color, (name, _) in enumerate(finite)]
-    return legend(names) + frame.draw("".join(parts), title)
+    chart = legend(names) + frame.draw("".join(parts), title)
+    outside = int(((together < edges[0]) | (together > edges[-1])).sum())
+    if outside:
+        chart += f'<p class="note">{outside:,} that lie further out are in the outer bars.</p>'
+    return chart
 
 
 def _edges(values: Floats) -> Floats:

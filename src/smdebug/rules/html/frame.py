@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from smdebug.rules.html.scale import Scale, tick_texts, ticks
+from smdebug.rules.html.style import COLORS
 from smdebug.rules.html.svg import drawing, escape, label, tag
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ WIDTH, HEIGHT = 520.0, 280.0
 _TOP, _RIGHT, _BOTTOM = 10.0, 16.0, 40.0
 # About what a digit takes at the size of the axis' texts.
 CHARACTER = 6.4
-COLORS = 6
 
 
 @dataclass(frozen=True)

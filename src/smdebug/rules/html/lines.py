@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smdebug.rules.html.frame import COLORS, Frame, legend
+from smdebug.rules.html.frame import Frame, legend
 from smdebug.rules.html.scale import padded, short
+from smdebug.rules.html.style import COLORS
 from smdebug.rules.html.svg import escape, tag
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def line_chart(curves: Sequence[Curve], title: str, x_label: str = "round") -> s
     finite = np.concatenate([curve.values[np.isfinite(curve.values)] for curve in shown])
     rounds = np.concatenate([curve.rounds for curve in shown])
     first, last = float(rounds.min()), float(rounds.max())
-    across = (first, last) if last > first else (first - 1, first + 1)
+    across = (first, last) if last > first else (first - 0.5, first + 0.5)
     frame = Frame.around(across, padded(float(finite.min()), float(finite.max())), x_label, True)
     content = "".join(_curve(curve, frame) for curve in shown)
     names = [(curve.color, curve.name) for curve in shown]
@@ -86,11 +87,10 @@ def _curve(curve: Curve, frame: Frame) -> str:
         for place in whole.tolist():
             at, value = float(curve.rounds[place]), float(curve.values[place])
             hint = tag("title", escape(f"{curve.name}, {at:g}: {short(value)}"))
-            dot = {"cx": float(xs[place]), "cy": float(ys[place])}
-            parts.append(
-                tag("g", tag("circle", class_=f"f{color}", r=size, **dot)
-                    + tag("circle", hint, class_="hint", r=6, **dot))
-            )  # fmt: skip
+            x, y = float(xs[place]), float(ys[place])
+            # The dot is small; what the pointer meets is larger.
+            dot = tag("circle", class_=f"f{color}", r=size, cx=x, cy=y)
+            parts.append(tag("g", dot + tag("circle", hint, class_="hint", r=6, cx=x, cy=y)))
     return "".join(parts)
 
 

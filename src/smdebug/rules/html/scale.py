@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
@@ -92,7 +93,7 @@ def tick_texts(values: list[float]) -> list[str]:
         >>> tick_texts([0.0, 0.25, 0.5])
         ['0', '0.25', '0.5']
     """
-    gap = min((b - a for a, b in zip(values, values[1:], strict=False)), default=0.0)
+    gap = min((b - a for a, b in pairwise(values)), default=0.0)
     largest = max((abs(value) for value in values), default=0.0)
     if largest >= 1e6 or 0 < largest < 1e-3:
         return ["0" if abs(value) < gap / 1e6 else f"{value:.6g}" for value in values]

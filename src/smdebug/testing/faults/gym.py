@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.rules import rule_names
 from smdebug.storage.findings import read_reports
 from smdebug.testing.faults.healthy import HEALTHY
@@ -88,8 +89,10 @@ def run_healthy(training: Training, folder: str | os.PathLike[str]) -> HealthyRo
 
 def _outcomes(store: Any) -> dict[str, tuple[str, str]]:
     """What became of each rule, by its name: a word, and why."""
-    report = read_reports(store)[-1]
-    return {each["rule"]: (each["status"], each["message"]) for each in report["rules"]}
+    reports = read_reports(store)
+    if not reports:
+        raise SMDebugRuntimeError(f"rules must report in {store!r}, got nothing: see the log")
+    return {each["rule"]: (each["status"], each["message"]) for each in reports[-1]["rules"]}
 
 
 def _name(rule: Any) -> str:

@@ -66,21 +66,21 @@ def convolutions(seed: int = 0, kind: Any = SGD, **options: Any) -> Job:
     model = Cnn()
     options = options or {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
     optimizer = kind(model.parameters(), **options)
-    return Job(model, Patterns(seed), optimizer, steps=150, validate_every=25)
+    return Job(model, Patterns(seed), optimizer, validate_every=25)
 
 
 def plain_convolutions(seed: int = 0) -> Job:
     """A convolutional network without batch norm."""
     model = Cnn(norm=False)
-    return Job(model, Patterns(seed), Adam(model.parameters(), lr=3e-3), steps=150)
+    return Job(model, Patterns(seed), Adam(model.parameters(), lr=3e-3))
 
 
 def residual(seed: int = 0) -> Job:
     """A residual network whose learning rate rises and falls in one cycle."""
     model = ResNet()
     optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-    schedule = OneCycleLR(optimizer, max_lr=0.1, total_steps=150)
-    return Job(model, Patterns(seed), optimizer, steps=150, schedule=schedule)
+    schedule = OneCycleLR(optimizer, max_lr=0.1, total_steps=200)
+    return Job(model, Patterns(seed), optimizer, schedule=schedule)
 
 
 def transformer(seed: int = 0) -> Job:

@@ -1,0 +1,128 @@
+"""ReLUs that never let anything through."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from smdebug.config import checks
+from smdebug.config.need import Need
+from smdebug.rules.units import UnitRule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from smdebug.reductions import Array
+    from smdebug.rules.block import Bools, StepBlock
+    from smdebug.rules.choice import TensorChoice
+    from smdebug.storage.findings import Finding
+    from smdebug.trials.trial import Trial
+
+_COLLECTION = "relu_output"
+_REGEX = ".*relu_output"
+# Of reductions the number of samples is not known: so many saved steps are put together.
+_LEAST_STEPS = 5
+
+
+class DeadRelu(UnitRule):
+    """Fires when more than `threshold_layer` percent of a layer's ReLUs are hardly ever active.
+
+    A ReLU is active where its output is above 0. It is dead when that is so at less than
+    `threshold_inactivity` percent of the positions; see `UnitRule` for what units and positions
+    are, and how many of them are looked at. NaN counts as active: it is not for this rule.
+
+    Where the outputs themselves were not saved, their number of zeros is used. With z the share of
+    zeros, a and l the two thresholds as shares, and d the share of dead units: a unit that is not
+    dead has at most a share 1 - a of zeros, so
+
+        z <= d + (1 - d) (1 - a),    that is    d >= 1 - (1 - z) / a
+
+    and the rule fires when the right side is above l: for certain, but not always when it should.
+    The zeros of 5 saved steps are put together.
+
+    Args:
+        base_trial: the trial to look at.
+        tensor_regex: regexes of the outputs, a list or a string with commas; None looks at the
+            collection `relu_output` and at names that match `.*relu_output`.
+        threshold_inactivity: a unit active less often, in percent, is dead.
+        threshold_layer: the largest percentage of dead units that a layer may have.
+        action_str: what to do when it fires; see `Rule`.
+
+    Example:
+        >>> run_rules("/tmp/run", ["DeadRelu:threshold_layer=80"])  # doctest: +SKIP
+    """
+
+    reads = ("zeros",)
+
+    def __init__(
+        self,
+        base_trial: Trial | None,
+        tensor_regex: Any = None,
+        threshold_inactivity: Any = 1.0,
+        threshold_layer: Any = 50.0,
+        action_str: Any = "",
+    ) -> None:
+        super().__init__(base_trial, threshold_inactivity, threshold_layer, action_str)
+        given = checks.comma_list("tensor_regex", tensor_regex)
+        self._is_default = not given
+        self.outputs = (
+            self.choose(None, given) if given else self.choose([_COLLECTION], [_REGEX])
+        )  # fmt: skip
+        # Zeros, elements and saved steps of each column.
+        self._zeros: dict[object, tuple[float, int, int]] = {}
+
+    @property
+    def units(self) -> TensorChoice:
+        """The outputs of ReLUs."""
+        return self.outputs
+
+    def needs(self) -> tuple[Need, ...]:
+        """The outputs of ReLUs, themselves."""
+        if not self._is_default:
+            return self.outputs.needs(_COLLECTION, raw=True)
+        return (
+            Need(_COLLECTION, raw=True, include_regex=(_REGEX,), layers=("relu",), tensor="output"),
+        )
+
+    def start_over(self) -> None:
+        """Forgets how active the units were."""
+        super().start_over()
+        self._zeros.clear()
+
+    def active(self, tensor: str, array: Array) -> Bools:
+        """Where the outputs are above 0, or NaN."""
+        found: Bools = ~(array <= 0)
+        return found
+
+    def sentence(self, tensor: str, percent: float) -> str:
+        """What to say of a layer with dead units."""
+        return (
+            f"{percent:.0f} % of the ReLUs of {tensor} are dead, more than "
+            f"{self.threshold_layer:g} %: they are active in less than "
+            f"{self.threshold_inactivity:g} % of the samples"
+        )
+
+    def judge(self, block: StepBlock) -> Iterable[Finding]:
+        """Counts where units are active, and zeros where the outputs were not saved."""
+        found = [*super().judge(block), *self._judge_zeros(block)]
+        return sorted(found, key=lambda finding: finding.step)
+
+    def _judge_zeros(self, block: StepBlock) -> Iterator[Finding]:
+        cells = block.cells(self.outputs)
+        reduced = cells.present & ~block.has_value(cells)
+        if not reduced.any() or not self.threshold_inactivity:
+            return
+        zeros, known = self.numbers(block, "zeros", cells, self.outputs, reduced)
+        sizes = block.sizes(cells)
+        for row, place in np.argwhere(known & (sizes > 0)).tolist():
+            column, step = cells.columns[place], int(cells.steps[row])
+            before = self._zeros.pop(column, (0.0, 0, 0))
+            share, size = before[0] + float(zeros[row, place]), before[1] + int(sizes[row, place])
+            if before[2] + 1 < _LEAST_STEPS:
+                self._zeros[column] = (share, size, before[2] + 1)
+                continue
+            percent = 100.0 * (1 - (1 - share / size) * 100 / self.threshold_inactivity)
+            if self.begins(("zeros", column), percent > self.threshold_layer, step):
+                message = f"At least {self.sentence(column.tensor, percent)}"
+                yield self.finding(block, step, message, column, percent, self.threshold_layer)
