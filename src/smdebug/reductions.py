@@ -191,8 +191,11 @@ class _ShortRows:
             best = np.minimum if name.endswith("min") else np.maximum
             values = np.abs(chunk) if name.startswith("abs_") else chunk
             extreme[place] = best(extreme[place], best.reduce(values, axis=1))
+        # Nearly always there is nothing to count, which the extremes say eight times as fast.
+        finite = bool(self._counts) and bool(np.isfinite([chunk.min(), chunk.max()]).all())
         for name, counts in self._counts.items():
-            counts[place] += np.count_nonzero(_COUNTED[name](chunk), axis=1)
+            if name == "zeros" or not finite:
+                counts[place] += np.count_nonzero(_COUNTED[name](chunk), axis=1)
         if not (self._wants_sums or self._wants_l1 or self._prods):
             return
         wide = _scratch(chunk.shape)

@@ -39,7 +39,8 @@ def check(names: list[str]) -> None:
     assert names == [*weights, *between, *gradients]
     outputs = [name for name in between if name.endswith("output_0")]
     assert outputs == [
-        "0_output_0", "1_output_0", "2_output_0", "Sequential_output_0", "CrossEntropyLoss_output_0",
+        "0_output_0", "1_output_0", "2_output_0", "Sequential_output_0",
+        "CrossEntropyLoss_output_0",
     ]  # fmt: skip
     assert between[0] == "Sequential_input_0"
     # Autograd goes backwards: the last layer's gradients come first.

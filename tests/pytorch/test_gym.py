@@ -12,6 +12,7 @@ import torch
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules import Finding
 from smdebug.testing.faults import FAULTS, HEALTHY, GymTable, run_fault, run_healthy
+from smdebug.testing.faults.gym import gym_rules
 from smdebug.testing.faults.table import DETECTED, SILENT, FaultRow, HealthyRow
 
 if TYPE_CHECKING:
@@ -43,6 +44,18 @@ def test_healthy_run_has_no_finding(training: Training, tmp_path: Path) -> None:
     row = run_healthy(training, tmp_path)
     assert row.has_learned, "this training is not healthy"
     assert row.verdict == SILENT, "\n".join(map(str, row.findings))
+
+
+def test_a_training_is_the_same_every_time(tmp_path: Path) -> None:
+    before = torch.random.get_rng_state()
+    first, second = (HEALTHY[3].train(tmp_path / name, ["NonFinite"]) for name in ("a", "b"))
+    assert first.losses == second.losses
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_every_rule_of_a_pytorch_training_has_a_fault() -> None:
+    rules = {rule if isinstance(rule, str) else rule["rule"] for rule in gym_rules()}
+    assert {fault.rule_name for fault in FAULTS} == rules
 
 
 def test_there_is_enough_to_do() -> None:
@@ -93,7 +106,7 @@ def test_other_rules_are_shown_and_false_alarms_too() -> None:
     assert [each.rule for each in shown.alarms] == ["LossSpike"]
     assert not table.passed
     assert f"NonFinite {step + 1}" in str(table)
-    assert f"LossSpike {step - 1}" in str(table)
+    assert f"LossSpike, step {step - 1}" in str(table)
 
 
 def test_a_finding_in_a_healthy_run_is_a_false_alarm() -> None:

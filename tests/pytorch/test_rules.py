@@ -122,10 +122,14 @@ def test_a_rule_stops_a_training(tmp_path: Path) -> None:
     hook = script.hooked(
         tmp_path, rules=["NonFinite"], on_finding="stop", save_config=EVERY, flush_seconds=0.05
     )
-    deadline = time.monotonic() + LIMIT
-    with pytest.raises(RuleEvaluationConditionMet) as stopped:
+
+    def train() -> None:
+        deadline = time.monotonic() + LIMIT
         while time.monotonic() < deadline:
             script.run(100)
+
+    with pytest.raises(RuleEvaluationConditionMet) as stopped:
+        train()
     assert (stopped.value.rule_name, stopped.value.step) == ("NonFinite", 50)
     assert stopped.value.tensor is not None
     assert stopped.value.tensor.startswith("gradient/")

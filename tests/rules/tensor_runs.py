@@ -74,19 +74,26 @@ def write(
     end: bool = True,
 ) -> str:
     """Writes a run, of one worker or of several by name; returns where."""
-    workers = run if run and isinstance(next(iter(run)), str) else {"worker_0": run}
-    modes = modes or {}
     data = {
-        (worker, step): batch(step, tensors, saves, modes.get(step, TRAIN))
-        for worker, steps in workers.items()
-        for step, tensors in steps.items()  # type: ignore[union-attr]
+        (worker, step): batch(step, tensors, saves, (modes or {}).get(step, TRAIN))
+        for worker, steps in _by_worker(run).items()
+        for step, tensors in steps.items()
     }
-    steps = sorted({step for _, step in data})
     make_run(
-        path, steps, sorted(map(str, workers)), format, data,
-        collections=manager or collections(), end=end,
-    )  # fmt: skip
+        path,
+        sorted({step for _, step in data}),
+        sorted({worker for worker, _ in data}),
+        format,
+        data,
+        collections=manager or collections(),
+        end=end,
+    )
     return str(path)
+
+
+def _by_worker(run: Any) -> dict[str, Run]:
+    named = all(isinstance(key, str) for key in run)
+    return dict(run) if named else {"worker_0": run}
 
 
 def outcome(path: str, rule: Any) -> Outcome:

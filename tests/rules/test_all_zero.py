@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
-from smdebug.rules import invoke_rule
-from smdebug.rules.builtin.all_zero import AllZero
-from smdebug.trials.create import create_trial
 from tests.rules.tensor_runs import (
     EVAL,
     Run,
+    collections,
+    entry,
     findings,
     found,
     found_in_looks,
@@ -22,6 +19,14 @@ from tests.rules.tensor_runs import (
     outcome,
     write,
 )
+
+from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
+from smdebug.mode_keys import ModeKeys
+from smdebug.rules import invoke_rule
+from smdebug.rules.builtin.all_zero import AllZero
+from smdebug.storage.batch import StepBatch
+from smdebug.testing.runs import make_run
+from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,11 +117,6 @@ def test_scalars(tmp_path: Path, saves: Any) -> None:
 
 def test_steps_without_a_number_end_nothing(tmp_path: Path) -> None:
     # Saved with its zeros at even steps, with its mean at the others.
-    from smdebug.mode_keys import ModeKeys
-    from smdebug.storage.batch import StepBatch
-    from smdebug.testing.runs import make_run
-    from tests.rules.tensor_runs import collections, entry
-
     def step_of(worker: str, step: int) -> StepBatch:
         saves = ["zeros"] if step % 2 == 0 else ["mean"]
         return StepBatch(step, ModeKeys.TRAIN, step, [entry("gradient/a", np.zeros(3), saves)])
@@ -164,7 +164,8 @@ def test_needs() -> None:
     ("bad", "said"),
     [({}, "collection_names or tensor_regex"), ({"collection_names": ","}, "collection_names"),
      ({"tensor_regex": "a", "threshold": 100.1}, "threshold"),
-     ({"tensor_regex": "a", "threshold": "-1"}, "threshold"), ({"tensor_regex": "["}, "tensor_regex")],
+     ({"tensor_regex": "a", "threshold": "-1"}, "threshold"),
+     ({"tensor_regex": "["}, "tensor_regex")],
 )  # fmt: skip
 def test_bad_parameters(bad: dict[str, Any], said: str) -> None:
     with pytest.raises(SMDebugValueError, match=said):

@@ -92,11 +92,10 @@ def entries(draw: st.DrawFn, name: str) -> Entry:
     array = draw(arrays())
     kept = draw(st.sets(st.sampled_from(REDUCTION_NAMES), max_size=4))
     kind = draw(st.sampled_from(["raw", "reductions", "both", "shape", "false"]))
-    if array.dtype.kind in "U":
-        kept = set()
     if array.dtype.kind == "c":
         kept = {each for each in kept if is_real(each)}
-    reductions = {key: float(value) for key, value in compute_reductions(array, kept).items()}
+    numbers = {} if array.dtype.kind == "U" else compute_reductions(array, kept)
+    reductions = {key: float(value) for key, value in numbers.items()}
     if kind == "raw":
         return Entry(name, array)
     if kind == "both":
@@ -216,7 +215,7 @@ def check_shape(table: Table) -> None:
 
 SETTINGS = settings(
     deadline=None,
-    max_examples=50,
+    max_examples=30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
@@ -325,7 +324,8 @@ def test_raw_values_come_by_step_in_the_order_of_saving(run: Run) -> None:
             assert value.shape == truly.shape
             if truly.size:
                 assert value.dtype == truly.dtype
-            np.testing.assert_array_equal(value, truly)
+            # By their bytes: NaN of bfloat16 is unknown to numpy's comparison.
+            assert value.tobytes() == truly.astype(value.dtype).tobytes()
     for mode in (TRAIN, EVAL):
         chosen = [each.step for each in block.raw(everything, mode)]
         assert chosen == [each.step for each in found if run.mode(each.step)[0] is mode]

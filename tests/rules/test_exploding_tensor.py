@@ -6,13 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
-from smdebug.reductions import REDUCTION_NAMES
-from smdebug.rules import invoke_rule
-from smdebug.rules.builtin.exploding_tensor import CLUES, ExplodingTensor
-from smdebug.testing.runs import make_run
-from smdebug.trials.create import create_trial
 from tests.rules.tensor_runs import (
     Run,
     findings,
@@ -23,6 +16,13 @@ from tests.rules.tensor_runs import (
     outcome,
     write,
 )
+
+from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
+from smdebug.reductions import REDUCTION_NAMES
+from smdebug.rules import invoke_rule
+from smdebug.rules.builtin.exploding_tensor import CLUES, ExplodingTensor
+from smdebug.testing.runs import make_run
+from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,19 +57,25 @@ def test_one_finding_where_it_begins(tmp_path: Path, saves: Any) -> None:
     assert "gradient/Net_fc.weight has exploded: 3 of its elements" in result[0].message
 
 
-@pytest.mark.parametrize("clue", CLUES)
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+# The smallest says nothing of +inf, the largest nothing of -inf.
+TOLD = [
+    (clue, value)
+    for clue in CLUES
+    for value in (np.nan, np.inf, -np.inf)
+    if (clue, value) not in (("min", np.inf), ("max", -np.inf))
+]
+
+
+@pytest.mark.parametrize(("clue", "value"), TOLD)
 def test_any_reduction_tells(tmp_path: Path, clue: str, value: float) -> None:
-    if (clue == "max" and value == -np.inf) or (clue == "min" and value == np.inf):
-        pytest.skip("the other end")
     path = write(tmp_path, run_with(value), [clue])
     assert [step for step, _ in found(path, "ExplodingTensor")] == [2, 5]
 
 
 @pytest.mark.parametrize("saves", [[name] for name in REDUCTION_NAMES] + [["min", "mean", "nans"]])
 def test_a_finite_run_passes(tmp_path: Path, saves: list[str]) -> None:
-    run = {step: {"w": normal(step, scale=1e30), "one": np.float32(1), "none_weight": np.zeros((0, 3))}
-           for step in range(3)}  # fmt: skip
+    tensors = {"w": normal(1, scale=1e30), "one": np.float32(1), "none": np.zeros((0, 3))}
+    run = dict.fromkeys(range(3), tensors)
     # The empty tensor is in the index as it is: nothing need be known of it.
     result = outcome(write(tmp_path, run, saves), "ExplodingTensor:tensor_regex=^w$|^one$")
     assert found(str(tmp_path), "ExplodingTensor") == []
@@ -78,7 +84,9 @@ def test_a_finite_run_passes(tmp_path: Path, saves: list[str]) -> None:
     assert result.findings == []
 
 
-@pytest.mark.parametrize("saves", [None, ["nans", "infs"], ["nans"], ["min", "max"], ["l2"], ["mean"]])
+@pytest.mark.parametrize(
+    "saves", [None, ["nans", "infs"], ["nans"], ["min", "max"], ["l2"], ["mean"]]
+)
 def test_only_nan(tmp_path: Path, saves: Any) -> None:
     infinite = write(tmp_path / "inf", run_with(np.inf, -np.inf), saves)
     # The mean of these is NaN: no proof.
@@ -149,7 +157,9 @@ def test_could_not_run(tmp_path: Path) -> None:
 
 
 def test_needs() -> None:
-    assert {(need.collection, need.reductions, need.raw) for need in ExplodingTensor(None).needs()} == {
+    assert {
+        (need.collection, need.reductions, need.raw) for need in ExplodingTensor(None).needs()
+    } == {
         ("losses", (), True),
         ("gradients", ("nans", "infs"), False),
         ("weights", ("nans", "infs"), False),

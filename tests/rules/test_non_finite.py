@@ -7,13 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-from smdebug.config.collection import Collection
-from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
-from smdebug.rules import invoke_rule
-from smdebug.rules.builtin.non_finite import NonFinite, described_by_name
-from smdebug.testing.runs import make_run
-from smdebug.trials.create import create_trial
 from tests.rules.tensor_runs import (
     EVAL,
     Run,
@@ -26,6 +19,13 @@ from tests.rules.tensor_runs import (
     outcome,
     write,
 )
+
+from smdebug.config.collection import Collection
+from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
+from smdebug.rules import invoke_rule
+from smdebug.rules.builtin.non_finite import NonFinite, described_by_name
+from smdebug.testing.runs import make_run
+from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,7 +177,9 @@ class TestGradientScaler:
 def test_workers_apart(tmp_path: Path) -> None:
     runs = {"worker_0": run_of({4: SPREAD}), "worker_1": run_of({2: {ORDER[-1]: np.inf}})}
     path = write(tmp_path, runs, SAVES)
-    assert sorted((each.step, each.worker, each.tensor) for each in findings(path, "NonFinite")) == [
+    assert sorted(
+        (each.step, each.worker, each.tensor) for each in findings(path, "NonFinite")
+    ) == [
         (2, "worker_1", ORDER[-1]),
         (4, "worker_0", "a_output_0"),
     ]

@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
-from smdebug.rules import invoke_rule
-from smdebug.rules.builtin.replica_divergence import ReplicaDivergence
-from smdebug.trials.create import create_trial
 from tests.rules.tensor_runs import (
     EVAL,
+    TRAIN,
     Run,
+    collections,
     findings,
     found,
     invoked,
@@ -22,6 +19,14 @@ from tests.rules.tensor_runs import (
     outcome,
     write,
 )
+
+from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
+from smdebug.rules import invoke_rule
+from smdebug.rules.block import StepBlock
+from smdebug.rules.builtin.replica_divergence import ReplicaDivergence
+from smdebug.storage.batch import Entry, StepBatch
+from smdebug.testing.runs import make_run
+from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +40,11 @@ def replica(shift: dict[int, float] | None = None, steps: int = 6) -> Run:
     run: Run = {}
     for step in range(steps):
         weight = normal(step).astype(np.float64) + (shift or {}).get(step, 0)
-        run[step] = {"Net_fc.weight": weight, "Net_fc.bias": normal(step, 1), "x_output_0": normal(step, 2)}
+        run[step] = {
+            "Net_fc.weight": weight,
+            "Net_fc.bias": normal(step, 1),
+            "x_output_0": normal(step, 2),
+        }
     return run
 
 
@@ -74,7 +83,10 @@ def test_the_odd_one_is_named(tmp_path: Path, odd: int) -> None:
 
 
 def two(a: Any, b: Any) -> dict[str, Run]:
-    return {"worker_0": {0: {"a_weight": np.asarray(a)}}, "worker_1": {0: {"a_weight": np.asarray(b)}}}
+    return {
+        "worker_0": {0: {"a_weight": np.asarray(a)}},
+        "worker_1": {0: {"a_weight": np.asarray(b)}},
+    }
 
 
 @pytest.mark.parametrize("saves", [None, SAVES])
@@ -90,10 +102,6 @@ def test_tolerances(tmp_path: Path, saves: Any, parameters: dict[str, Any], fire
 
 def test_a_mean_near_zero_is_measured_by_the_ends(tmp_path: Path) -> None:
     # Summed in another order, the mean of the same weights may differ in its last digits.
-    from smdebug.storage.batch import Entry, StepBatch
-    from smdebug.testing.runs import make_run
-    from tests.rules.tensor_runs import TRAIN, collections
-
     def step_of(worker: str, step: int) -> StepBatch:
         mean = 1.0e-9 if worker == "worker_0" else 1.1e-9
         numbers = {"min": -0.5, "max": 0.5, "mean": mean, "l2": 3.0}
@@ -143,8 +151,6 @@ def test_step_by_step_is_the_same(tmp_path: Path) -> None:
         (1, "worker_1"), (3, "worker_2"),
     ]  # fmt: skip
     rule = ReplicaDivergence(create_trial(path))
-    from smdebug.rules.block import StepBlock
-
     blocks = [StepBlock(rule.base_trial, step, step + 1, rule.reads) for step in range(6)]
     assert [finding for block in blocks for finding in rule.look(block)] == whole
     assert look(rule) == []

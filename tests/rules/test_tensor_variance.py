@@ -6,11 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
-from smdebug.rules import invoke_rule
-from smdebug.rules.builtin.tensor_variance import TensorVariance
-from smdebug.trials.create import create_trial
 from tests.rules.tensor_runs import (
     EVAL,
     Run,
@@ -22,6 +17,11 @@ from tests.rules.tensor_runs import (
     outcome,
     write,
 )
+
+from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
+from smdebug.rules import invoke_rule
+from smdebug.rules.builtin.tensor_variance import TensorVariance
+from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path

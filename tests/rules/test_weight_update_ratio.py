@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 import pytest
-
-from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
-from smdebug.rules import invoke_rule
-from smdebug.rules.builtin.weight_update_ratio import WeightUpdateRatio
-from smdebug.trials.create import create_trial
 from tests.rules.tensor_runs import (
     EVAL,
     GLOBAL,
@@ -25,6 +21,12 @@ from tests.rules.tensor_runs import (
     outcome,
     write,
 )
+
+from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
+from smdebug.rules import invoke_rule
+from smdebug.rules.block import StepBlock
+from smdebug.rules.builtin.weight_update_ratio import WeightUpdateRatio
+from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +73,9 @@ def test_small_means_below(tmp_path: Path, threshold: float, steps: list[int]) -
 @pytest.mark.parametrize("change", [0.0, 1e-9])
 def test_small_three_times_in_a_row(tmp_path: Path, change: float) -> None:
     still = [np.full(4, 1.0) * (1 + change * step) for step in range(3)]
-    assert found(write(tmp_path / "two", run_of(*still, np.full(4, 2.0))), "WeightUpdateRatio") == []
+    assert (
+        found(write(tmp_path / "two", run_of(*still, np.full(4, 2.0))), "WeightUpdateRatio") == []
+    )
     still = [np.full(4, 1.0) * (1 + change * step) for step in range(6)]
     (only,) = findings(write(tmp_path / "five", run_of(*still)), "WeightUpdateRatio")
     assert only.step == 3
@@ -143,8 +147,6 @@ def test_num_steps(tmp_path: Path, num_steps: Any, compared: dict[int, int]) -> 
 
 def _ratios(rule: WeightUpdateRatio, step: int) -> dict[int, float]:
     """The ratio at one step; each is found anew, for all are above 0."""
-    from smdebug.rules.block import StepBlock
-
     rule._holding.clear()
     block = StepBlock(rule.base_trial, step, step + 1, ())
     return {each.step: each.value for each in rule.look(block) if each.value is not None}
@@ -153,7 +155,13 @@ def _ratios(rule: WeightUpdateRatio, step: int) -> dict[int, float]:
 def test_steps_of_training_only(tmp_path: Path) -> None:
     # Validation before and between: weights are the same there, or those of an average.
     modes = {0: EVAL, 1: EVAL, 2: EVAL, 3: EVAL, 5: EVAL, 7: EVAL}
-    weights = [normal(9)] * 4 + [normal(9), 500 * normal(1), 1.1 * normal(9), -90 * normal(9), normal(9)]
+    weights = [normal(9)] * 4 + [
+        normal(9),
+        500 * normal(1),
+        1.1 * normal(9),
+        -90 * normal(9),
+        normal(9),
+    ]
     path = write(tmp_path, run_of(*weights), modes=modes)
     assert found(path, "WeightUpdateRatio") == []
 
@@ -194,8 +202,6 @@ def test_step_by_step_is_the_same(tmp_path: Path, num_steps: int | None) -> None
 
 
 def test_bfloat16(tmp_path: Path) -> None:
-    import ml_dtypes
-
     weights = [normal(step).astype(ml_dtypes.bfloat16) for step in range(2)]
     weights.append((50 * normal(2)).astype(ml_dtypes.bfloat16))
     (only,) = findings(write(tmp_path, run_of(*weights)), "WeightUpdateRatio")

@@ -29,9 +29,9 @@ from smdebug.pytorch.registration import (
 from smdebug.pytorch.shards import ShardGradients
 from smdebug.pytorch.tensors import (
     TakenDeviceTensor,
-    TakenTensor,
     is_finite,
     local_tensor,
+    take_from_host,
     to_numpy,
 )
 from smdebug.pytorch.updates import Updates
@@ -347,7 +347,7 @@ class Hook(BaseHook):
             plan.memory["quiet"] = None if taken else mark
 
     def _note_frozen(self, names: tuple[str, ...]) -> None:
-        """Has the run say which parameters do not train, or did not at first, by somebody's will."""
+        """Has the run say which parameters somebody keeps, or kept at first, from training."""
         if names != self._frozen:
             self._frozen = names
             if names:
@@ -393,8 +393,8 @@ class Hook(BaseHook):
         local = local_tensor(tensor, name)
         if local is None:
             return None
-        taken = TakenTensor if local.device.type == "cpu" else TakenDeviceTensor
-        return taken(name, local, want)
+        take = take_from_host if local.device.type == "cpu" else TakenDeviceTensor
+        return take(name, local, want)
 
     def _finish_taking(self, capture: StepCapture) -> list[Taken]:
         taken = super()._finish_taking(capture)

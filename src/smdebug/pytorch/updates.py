@@ -53,16 +53,18 @@ class Updates:
             for parameter in group["params"]
             if parameter.grad is not None and id(parameter) in known
         ]
+        bad: list[tuple[str, float]] = []
         with hook._entered():
-            largest = [(name, _largest(gradient)) for name, gradient in named]
-            if not largest or _all_finite([number for _, number in largest]):
-                return
-        self._stop([(name, _number(value)) for name, value in largest])
+            sums = [_sum(gradient) for _, gradient in named]
+            if sums and not _all_finite(sums):
+                numbers = [(name, _worst(gradient)) for name, gradient in named]
+                bad = [pair for pair in numbers if not math.isfinite(pair[1])]
+        if bad:
+            self._stop(bad)
 
-    def _stop(self, largest: list[tuple[str, float]]) -> None:
+    def _stop(self, found: list[tuple[str, float]]) -> None:
         # Backward begins with the last layer: of those that are bad it is the first to be so.
-        name, value = next(pair for pair in reversed(largest) if not math.isfinite(pair[1]))
-        bad = sum(not math.isfinite(value) for _, value in largest)
+        (name, value), bad = found[-1], len(found)
         hook, step = self._hook, self._hook._steps.current()
         tensor = f"{GRADIENT_PREFIX}{name}"
         kind = "NaN" if math.isnan(value) else "an infinite value"
@@ -79,15 +81,24 @@ class Updates:
         )  # fmt: skip
 
 
-def _largest(gradient: torch.Tensor) -> torch.Tensor:
-    """The largest magnitude in a gradient, NaN if it has one, where the gradient is."""
+def _sum(gradient: torch.Tensor) -> torch.Tensor:
+    """The sum of a gradient, where the gradient is: not finite if one of its numbers is not."""
     dense = gradient.coalesce().values() if gradient.is_sparse else gradient
-    found = torch.linalg.vector_norm(dense.detach(), float("inf")) if dense.numel() else None
-    if found is None:
-        return torch.zeros((), device=dense.device)
+    found = dense.detach().sum()
     # FSDP: all processes must come to the same answer, or some would wait for the others.
     whole: torch.Tensor = found.full_tensor() if hasattr(found, "full_tensor") else found
     return whole
+
+
+def _worst(gradient: torch.Tensor) -> float:
+    """NaN or an infinite number if a gradient has one; 0 otherwise: its sum may overflow."""
+    dense = gradient.coalesce().values() if gradient.is_sparse else gradient
+    for test, value in ((torch.isnan, math.nan), (torch.isinf, math.inf)):
+        found = test(dense.detach()).sum()
+        whole = found.full_tensor() if hasattr(found, "full_tensor") else found
+        if bool(whole):
+            return value
+    return 0.0
 
 
 def _all_finite(numbers: list[torch.Tensor]) -> bool:
@@ -96,7 +107,3 @@ def _all_finite(numbers: list[torch.Tensor]) -> bool:
     for number in numbers:
         devices.setdefault(number.device, []).append(number.float())
     return all(bool(torch.isfinite(torch.stack(each)).all()) for each in devices.values())
-
-
-def _number(value: torch.Tensor) -> float:
-    return float(value.item())

@@ -100,8 +100,7 @@ class StepBlock:
         self.columns = [Column(names[pair // width], of_worker[pair % width]) for pair in used]
         steps: Ints = self._rows["step"].to_numpy()
         self.steps, first, self._step_of = np.unique(steps, return_index=True, return_inverse=True)
-        self._mode = mode_numbers(one_array(self._rows["mode"]))[first]
-        self._mode_step: Ints = self._rows["mode_step"].to_numpy()[first]
+        self._mode, self._mode_step = self._modes_of_steps(first)
         self.times = np.full(len(self.steps), np.inf)
         np.fmin.at(self.times, self._step_of, self._rows["time"].to_numpy())
         self._numbers: dict[str, tuple[Floats, Bools]] = {}
@@ -211,6 +210,21 @@ class StepBlock:
 
     # ---- inside
 
+    def _modes_of_steps(self, first: Ints) -> tuple[Ints, Ints]:
+        """Mode and mode step of every step; `first` says where its first row stands."""
+        mode: Ints = mode_numbers(one_array(self._rows["mode"]))
+        mode_step: Ints = self._rows["mode_step"].to_numpy()
+        chosen = first
+        differs = (mode != mode[first][self._step_of]) | (
+            mode_step != mode_step[first][self._step_of]
+        )
+        if differs.any():
+            # A resumed run has saved the step again: as with numbers, the newest rows count.
+            order = np.argsort(self._rows["seq"].to_numpy(), kind="stable")
+            chosen = np.array(first)
+            chosen[self._step_of[order]] = order
+        return mode[chosen], mode_step[chosen]
+
     def _laid_out(self, rows: Ints, values: Floats) -> Table:
         """A table of the values of some rows."""
         steps, row = np.unique(self._step_of[rows], return_inverse=True)
@@ -244,7 +258,6 @@ class StepBlock:
 
     def _compute(self, rows: Ints) -> None:
         """Computes what rules will ask for from the values of rows, as far as they are there."""
-        self._computed[rows] = True
         scalar = one_array(self._rows["value"]).take(pa.array(rows))
         known = scalar.is_valid().to_numpy(zero_copy_only=False)
         values = scalar.to_numpy(zero_copy_only=False)[known]
@@ -259,6 +272,8 @@ class StepBlock:
             for place, array in zip(chunk.tolist(), arrays, strict=True):
                 if array is not None and array.dtype.kind not in "USO":
                     self._put(place, array)
+        # Not before: whoever asks next must meet what could not be read, too.
+        self._computed[rows] = True
 
     def _put(self, row: int, array: Array) -> None:
         missing = [name for name in self._reads if not self._number(name)[1][row]]

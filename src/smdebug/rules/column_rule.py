@@ -288,9 +288,10 @@ class ColumnRule(Rule):
 
 def blocks_of(trial: Trial, begin: int, reads: Iterable[str]) -> Iterator[StepBlock]:
     """The complete steps of a trial from `begin` on, in blocks that fit into memory."""
-    steps = [step for step in trial.steps() if step >= begin]
-    if not steps:
+    if trial.step_after(begin - 1) is None:
+        # The common case of a rule that is invoked step by step; listing all steps takes long.
         return
+    steps = [step for step in trial.steps() if step >= begin]
     width = max(len(trial.tensor_names()) * max(len(trial.known_workers()), 1), 1)
     most = max(MOST_ROWS // width, 1)
     for start in range(0, len(steps), most):

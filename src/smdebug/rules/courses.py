@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,15 +14,16 @@ if TYPE_CHECKING:
 
 # Every so many values a course is looked at, and the newest level is taken of so many.
 WINDOW = 10
-# The most values that the beginning and the end are taken of.
-_FIRST, _LAST = 50, 200
+# Beginnings of so many values are compared with the end, which is of at most so many.
+_BEGINNINGS, _LAST = (1, 5, 20, 50), 200
 # A loss that came down by this share, and clearly more than its noise, has come down.
-ENOUGH = 0.05
-_CLEARLY = 4.0
+_ENOUGH, _CLEARLY = 0.05, 3.0
 # A fall smaller than half a standard error of two medians is none.
 _HARDLY = 0.6
-# The share of what it came down by that it must have come up again.
-_GIVEN_BACK = 0.5
+# The share of what it came down by that it must have come up again, and how clearly.
+_GIVEN_BACK, _CLEARLY_UP = 0.5, 4.0
+# With many values, whether a loss is flat is asked less often: each time there are 5 % more.
+_MORE = 1.05
 # Makes the median size of differences of normal noise the standard deviation of the noise.
 _DEVIATION = 1.4826 / math.sqrt(2)
 
@@ -46,6 +48,9 @@ class Course:
     Args:
         least: the share by which the loss must come down to count as decreasing at all.
         least_steps: how many steps a loss may stay flat.
+
+    Attributes:
+        reported: whether what is wrong has been told; it is False again when nothing is wrong.
     """
 
     def __init__(self, least: float = 0.0, least_steps: int = 0) -> None:
@@ -53,11 +58,15 @@ class Course:
         self._least_steps = least_steps
         self._count = 0
         self._began = 0
-        self._first: list[float] = []
-        self._last: deque[float] = deque(maxlen=_LAST)
+        # All finite values, until the loss has come down.
+        self._values = array("d")
         # The newest values, with infinity for those that are not finite.
         self._newest: deque[float] = deque(maxlen=2 * WINDOW)
+        self._next_look = 2 * WINDOW
+        self._flat: Verdict | None = None
+        # Where the loss came down from, its noise then, and how low it got.
         self._top: float | None = None
+        self._noise = 0.0
         self._lowest = math.inf
         self._verdict: Verdict | None = None
         self.reported = False
@@ -68,10 +77,8 @@ class Course:
             self._began = step
         self._count += 1
         self._newest.append(value if math.isfinite(value) else math.inf)
-        if math.isfinite(value):
-            self._last.append(value)
-            if len(self._first) < _FIRST:
-                self._first.append(value)
+        if math.isfinite(value) and self._top is None:
+            self._values.append(value)
         if self._count % WINDOW == 0:
             self._verdict = self._look(step)
             self.reported = self.reported and self._verdict is not None
@@ -80,43 +87,41 @@ class Course:
     def _look(self, step: int) -> Verdict | None:
         now = float(np.median(list(self._newest)[-WINDOW:]))
         if math.isinf(now):
-            return Verdict("not finite", now, self._first[0] if self._first else now)
-        if self._count < 2 * WINDOW:
-            return None
-        half = self._count // 2
-        first, last = np.array(self._first[:half]), np.array(self._last)[-half:]
-        begin, end, noise = float(np.median(first)), float(np.median(last)), _noise(last)
-        self._note_fall(((self._first[0], 1), (begin, len(first))), end, noise, len(last))
+            return Verdict("not finite", now, self._values[0] if self._values else now)
+        if self._top is None and len(self._values) >= self._next_look:
+            self._next_look = int(len(self._values) * _MORE)
+            self._flat = self._is_flat(np.array(self._values))
         if self._top is not None:
-            return self._risen(noise)
-        error = noise * math.sqrt(1 / len(first) + 1 / len(last))
-        flat = begin - end <= max(self._least * abs(begin), _HARDLY * error)
-        long_enough = step - self._began >= self._least_steps
-        return Verdict("flat", end, begin) if flat and long_enough else None
+            return self._risen()
+        return self._flat if step - self._began >= self._least_steps else None
 
-    def _note_fall(
-        self, levels: tuple[tuple[float, int], ...], end: float, noise: float, count: int
-    ) -> None:
-        """Notes the level from which the loss has come down, once it has clearly done so."""
-        passed = [
-            level
-            for level, values in levels
-            if level - end >= max(
-                max(ENOUGH, self._least) * abs(level),
-                _CLEARLY * noise * math.sqrt(1 / values + 1 / count),
-            )
-            and level > end
-        ]  # fmt: skip
-        if passed:
-            self._top = min(passed)
+    def _is_flat(self, values: Floats) -> Verdict | None:
+        half = len(values) // 2
+        last = values[-min(half, _LAST) :]
+        noise, end = _noise(last), float(np.median(last))
+        for count in (*(each for each in _BEGINNINGS if each < half), min(half, _BEGINNINGS[-1])):
+            top = float(np.median(values[:count]))
+            error = noise * math.sqrt(1 / count + 1 / len(last))
+            least = max(max(_ENOUGH, self._least) * abs(top), _CLEARLY * error)
+            if top > end and top - end >= least:
+                # The last beginning it came down from is the least noisy one.
+                self._top, self._noise = top, noise
+        if self._top is not None:
+            self._values = array("d")
+            return None
+        begin, end = float(np.median(values[:half])), float(np.median(values[half:]))
+        fall = max(self._least * abs(begin), _HARDLY * _noise(values) * math.sqrt(2 / half))
+        return Verdict("flat", end, begin) if begin - end <= fall else None
 
-    def _risen(self, noise: float) -> Verdict | None:
+    def _risen(self) -> Verdict | None:
         level = float(np.median(self._newest))
         self._lowest = min(self._lowest, level)
         assert self._top is not None
         risen = level - self._lowest
-        error = noise * math.sqrt(2 / len(self._newest))
-        if risen > 0 and risen >= max(_GIVEN_BACK * (self._top - self._lowest), _CLEARLY * error):
+        error = self._noise * math.sqrt(2 / len(self._newest))
+        if risen > 0 and risen >= max(
+            _GIVEN_BACK * (self._top - self._lowest), _CLEARLY_UP * error
+        ):  # fmt: skip
             return Verdict("risen", level, self._lowest)
         return None
 

@@ -28,7 +28,7 @@ class RequiredTensorsForTrial:
         Raises:
             TensorUnavailable: the trial has no such tensor.
         """
-        names = [name]
+        names, steps = [name], list(steps)
         if should_match_regex:
             names = [each for each in self.trial.tensor_names() if re.search(name, each)]
         if not names:
@@ -85,7 +85,7 @@ class RequiredTensors:
     def __init__(self, base_trial: Trial, other_trials: Sequence[Trial] | None = None) -> None:
         self._base = base_trial
         trials = [base_trial, *(other_trials or [])]
-        self._of = {trial: RequiredTensorsForTrial(trial) for trial in trials if trial is not None}
+        self._of = [RequiredTensorsForTrial(trial) for trial in trials if trial is not None]
 
     def add(
         self,
@@ -121,18 +121,20 @@ class RequiredTensors:
 
     def clear(self) -> None:
         """Forgets everything; done before every step."""
-        for each in self._of.values():
+        for each in self._of:
             each.clear()
 
     def fetch(self) -> None:
         """Waits for all steps and reads what is needed at them."""
-        for each in self._of.values():
+        for each in self._of:
             each.fetch()
 
     def _for(self, trial: Trial | None) -> RequiredTensorsForTrial:
         chosen = self._base if trial is None else trial
-        if chosen not in self._of:
-            raise SMDebugValueError(
-                f"trial must be the rule's own or one of its other_trials, got {trial!r}"
-            )
-        return self._of[chosen]
+        # One run may be opened twice, over other steps: then the trials are equal, but not one.
+        same = [each for each in self._of if each.trial is chosen]
+        for each in same or [each for each in self._of if each.trial == chosen]:
+            return each
+        raise SMDebugValueError(
+            f"trial must be the rule's own or one of its other_trials, got {trial!r}"
+        )

@@ -51,10 +51,8 @@ class Rule(ABC):
         if other_trials is None and _are_trials(action_str):
             # As early releases had it: Rule(base_trial, other_trials).
             action_str, other_trials = "", action_str
-        if isinstance(other_trials, Trial):
-            other_trials = [other_trials]
         self.base_trial = base_trial
-        self.other_trials = None if other_trials is None else list(other_trials)
+        self.other_trials = None if other_trials is None else _trials(other_trials)
         self.trials = [base_trial, *(self.other_trials or [])]
         self.rule_name = type(self).__name__
         self.rule_parameters: dict[str, Any] = {}
@@ -97,8 +95,11 @@ class Rule(ABC):
             self.req_tensors.fetch()
             fired = bool(self.invoke_at_step(step))
         if fired:
-            self.act(self.finding_at(step))
-            raise RuleEvaluationConditionMet(self.rule_name, step)
+            finding = self.finding_at(step)
+            self.act(finding)
+            raise RuleEvaluationConditionMet(
+                self.rule_name, step, tensor=finding.tensor, message=finding.message
+            )
 
     def finding_at(self, step: int) -> Finding:
         """What is recorded when the rule fires at a step."""
@@ -117,8 +118,11 @@ class Rule(ABC):
 
 def _are_trials(value: object) -> bool:
     each = value if isinstance(value, list | tuple) else [value]
-    if isinstance(value, list | tuple) and any(isinstance(item, Trial) for item in each):
-        if not all(isinstance(item, Trial) for item in each):
-            raise SMDebugTypeError(f"other_trials must be trials, got {value!r}")
-        return True
-    return isinstance(value, Trial)
+    return any(isinstance(item, Trial) for item in each)
+
+
+def _trials(value: object) -> list[Trial]:
+    trials = list(value) if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(trial, Trial) for trial in trials):
+        raise SMDebugTypeError(f"other_trials must be a trial or a list of them, got {value!r}")
+    return trials

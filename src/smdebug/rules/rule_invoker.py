@@ -13,6 +13,7 @@ from smdebug.exceptions import (
     TensorUnavailableForStep,
 )
 from smdebug.rules.column_rule import ColumnRule
+from smdebug.trials.opening import POLL_SECONDS, pause
 from smdebug.trials.steps import StepState
 
 if TYPE_CHECKING:
@@ -46,17 +47,20 @@ def invoke_rule(
         >>> invoke_rule(VanishingGradient(trial), raise_eval_cond=True)  # doctest: +SKIP
     """
     step, trial = start_step, rule_obj.base_trial
-    while end_step is None or step < end_step:
+    ends = [end for end in (end_step, trial.range_steps[1]) if end is not None]
+    while all(step < end for end in ends):
         try:
             rule_obj.invoke(step)
         except NoMoreData:
             break
         except (StepUnavailable, TensorUnavailable, TensorUnavailableForStep) as error:
+            if _may_still_come(trial, step):
+                continue
             logger.debug("%s is not invoked at step %d: %s", rule_obj.rule_name, step, error)
         except RuleEvaluationConditionMet as fired:
             if raise_eval_cond:
                 raise
-            logger.info("%s: %s", fired, rule_obj.finding_at(step).message)
+            logger.info("%s", fired)
             if fired.end_of_rule:
                 break
         step = _next_step(trial, step)
@@ -69,4 +73,17 @@ def _next_step(trial: Trial, step: int) -> int:
     """The step to look at next: those that were passed over need not be asked for one by one."""
     if trial.has_passed_step(step + 1) is not StepState.UNAVAILABLE:
         return step + 1
-    return next((known for known in trial.steps() if known > step), step + 1)
+    later = trial.step_after(step)
+    return step + 1 if later is None else later
+
+
+def _may_still_come(trial: Trial, step: int) -> bool:
+    """Whether a step is behind all others of a job whose workers have not all ended; pauses then.
+
+    The first worker to close marks the end of the job.
+    """
+    if trial.loaded_all_steps or trial.step_after(step - 1) is not None:
+        return False
+    pause(POLL_SECONDS)
+    trial.refresh_data()
+    return True

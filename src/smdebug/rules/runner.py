@@ -11,7 +11,10 @@ import numpy as np
 
 from smdebug.analysis.utils import no_refresh
 from smdebug.exceptions import (
+    IndexReaderException,
     InsufficientInformationForRuleInvocation,
+    NoMoreData,
+    RuleEvaluationConditionMet,
     SMDebugValueError,
     StepUnavailable,
     TensorUnavailable,
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("smdebug.rules")
 
-_SKIPPED = (StepUnavailable, TensorUnavailable, TensorUnavailableForStep)
+_SKIPPED = (StepUnavailable, NoMoreData, TensorUnavailable, TensorUnavailableForStep)
 # How long a live trial is left alone before it is looked at again.
 _PAUSE = 1.0
 # For so many saved steps a condition must not have held before it counts as found anew.
@@ -79,6 +82,14 @@ class RuleRunner:
         self._outcomes = [
             Outcome(rule.rule_name, parameters=rule.rule_parameters) for rule in self.rules
         ]
+        # A rule that was used before begins anew, as this runner does.
+        for rule in self._columns():
+            rule.start_over()
+        self._invoked = {
+            place: InvokedRule(rule)
+            for place, rule in enumerate(self.rules)
+            if not isinstance(rule, ColumnRule)
+        }
         self._judged = -1
         self._repeats = Repeats()
         self._recorded: set[Finding] | None = None
@@ -97,7 +108,8 @@ class RuleRunner:
             for block in blocks_of(self.trial, self._judged + 1, sorted(reads)):
                 self._repeats.begin(block.steps)
                 for place, rule in enumerate(self.rules):
-                    found += self._caught(place, lambda: self._judge(rule, block))  # noqa: B023
+                    judge = rule if isinstance(rule, ColumnRule) else self._invoked[place]
+                    found += self._caught(place, lambda: judge.look(block))  # noqa: B023
                 self._judged = int(block.steps[-1])
         for place, rule in enumerate(self.rules):
             if isinstance(rule, ColumnRule) and not self.trial.loaded_all_steps:
@@ -107,17 +119,20 @@ class RuleRunner:
 
     def finish(self) -> RuleReport:
         """Looks for the last time, and says what became of each rule."""
+        if self.trial.dynamic_refresh:
+            # Also where looking is dear and was done a moment ago: what is missed now is lost.
+            self.trial.refresh_data()
         found = self.look()
         rest: list[Finding] = []
         for place, rule in enumerate(self.rules):
             if isinstance(rule, ColumnRule):
                 rest += self._caught(place, rule.finish)
-                self._settle(self._outcomes[place], rule)
+            self._settle(place, rule)
             rule.close()
         self._keep(rest)
         report = self.report()
         if self._record:
-            write_report(self.trial.store, report.to_dict())
+            self._write(lambda: write_report(self.trial.store, report.to_dict()))
         logger.debug("%d findings in the last look", len(found) + len(rest))
         return report
 
@@ -143,22 +158,6 @@ class RuleRunner:
     def _columns(self) -> list[ColumnRule]:
         return [rule for rule in self.rules if isinstance(rule, ColumnRule)]
 
-    def _judge(self, rule: Rule, block: StepBlock) -> Iterable[Finding]:
-        if isinstance(rule, ColumnRule):
-            return rule.look(block)
-        return self._step_by_step(rule, block)
-
-    def _step_by_step(self, rule: Rule, block: StepBlock) -> Iterator[Finding]:
-        for step in block.steps.tolist():
-            try:
-                rule.req_tensors.clear()
-                rule.set_required_tensors(step)
-                rule.req_tensors.fetch()
-                if rule.invoke_at_step(step):
-                    yield rule.finding_at(step)
-            except _SKIPPED as error:
-                logger.debug("%s at step %d: %s", rule.rule_name, step, error)
-
     def _caught(self, place: int, work: Callable[[], Iterable[Finding]]) -> list[Finding]:
         """What a rule finds; one that raises is out, and the others go on."""
         outcome, rule = self._outcomes[place], self.rules[place]
@@ -183,18 +182,27 @@ class RuleRunner:
         outcome.findings += found
         return found
 
-    def _settle(self, outcome: Outcome, rule: ColumnRule) -> None:
+    def _settle(self, place: int, rule: Rule) -> None:
         """A rule that had nothing to look at has not passed."""
-        missing = rule.missing()
+        outcome = self._outcomes[place]
+        judge = rule if isinstance(rule, ColumnRule) else self._invoked[place]
+        missing = judge.missing()
         if missing and outcome.status not in (FAILED, FOUND):
             outcome.status, outcome.message = COULD_NOT_RUN, missing
             logger.warning("%s", InsufficientInformationForRuleInvocation(rule.rule_name, missing))
 
     def _keep(self, found: Sequence[Finding]) -> None:
         fresh = [finding for finding in found if finding not in self._known()]
-        if self._record:
-            write_findings(self.trial.store, fresh)
+        if self._record and fresh:
+            self._write(lambda: write_findings(self.trial.store, fresh))
         self._known().update(fresh)
+
+    def _write(self, write: Callable[[], object]) -> None:
+        """Adds to the run; one that may only be read is judged all the same."""
+        try:
+            write()
+        except Exception as error:
+            logger.warning("%s does not keep what was found: %s", self.trial.store.url, error)
 
     def _known(self) -> set[Finding]:
         """What the run has on record; rules may have been run over it before.
@@ -202,13 +210,66 @@ class RuleRunner:
         Nobody is told of it again: an action that was right then may now stop another job.
         """
         if self._recorded is None:
-            self._recorded = set(read_findings(self.trial.store))
+            try:
+                self._recorded = set(read_findings(self.trial.store))
+            except IndexReaderException as error:
+                logger.warning("what was found before cannot be read: %s", error)
+                self._recorded = set()
         return self._recorded
 
     def _tell(self, rule: Rule, finding: Finding) -> None:
         rule.act(finding)
-        if self._on_finding is not None:
-            self._on_finding(finding)
+        try:
+            if self._on_finding is not None:
+                self._on_finding(finding)
+        except Exception:
+            # Not the rule's fault: it goes on, and so do the others.
+            logger.exception("on_finding failed; it was told: %s", finding)
+
+
+class InvokedRule:
+    """A rule that is invoked step after step.
+
+    Args:
+        rule: the rule.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self._why = "the run has no steps"
+        self._looked = self._ended = False
+
+    def missing(self) -> str:
+        """Why there was no step at which the rule could be invoked; empty when there was one."""
+        return "" if self._looked else f"it could be invoked at no step: {self._why}"
+
+    def look(self, block: StepBlock) -> Iterator[Finding]:
+        """Yields what the rule finds at the steps of a block."""
+        for step in block.steps.tolist():
+            if self._ended:
+                return
+            try:
+                fired = self._invoke(step)
+            except _SKIPPED as error:
+                self._why = str(error)
+                logger.debug("%s at step %d: %s", self._rule.rule_name, step, error)
+                continue
+            self._looked = True
+            if fired:
+                yield self._rule.finding_at(step)
+
+    def _invoke(self, step: int) -> bool:
+        rule = self._rule
+        try:
+            with no_refresh(rule.trials):
+                rule.req_tensors.clear()
+                rule.set_required_tensors(step)
+                rule.req_tensors.fetch()
+                return bool(rule.invoke_at_step(step))
+        except RuleEvaluationConditionMet as fired:
+            # Rules may raise it themselves, and say that they are done.
+            self._ended = fired.end_of_rule
+            return True
 
 
 class Repeats:
@@ -234,7 +295,8 @@ class Repeats:
         place = self._before + int(np.searchsorted(self._steps, finding.step))
         last = self._last.get(key)
         self._last[key] = place
-        return last is not None and place - last <= QUIET_STEPS
+        # At one and the same step a rule finds several things, not one several times.
+        return last is not None and 0 < place - last <= QUIET_STEPS
 
 
 def run_rules(

@@ -37,6 +37,11 @@ class Activity(NamedTuple):
     positions: int
     samples: int
 
+    def with_more(self, other: Activity) -> Activity:
+        """The activity of two steps together."""
+        positions, samples = self.positions + other.positions, self.samples + other.samples
+        return Activity(self.active + other.active, positions, samples)
+
     @property
     def enough(self) -> bool:
         """Whether that says something about the units."""
@@ -53,8 +58,8 @@ class UnitRule(ColumnRule):
     tensor of one axis is one sample.
 
     A layer is judged over the newest saved step and as many before it as make 100 positions in 16
-    samples; before there are as many it is not judged. A unit is inactive when it was active at less
-    than `threshold_inactivity` percent of the positions. The rule fires when more than
+    samples; before there are as many it is not judged. A unit is inactive when it was active at
+    less than `threshold_inactivity` percent of the positions. The rule fires when more than
     `threshold_layer` percent of the units are inactive.
 
     Args:
@@ -117,7 +122,7 @@ class UnitRule(ColumnRule):
         for each in before:
             if total.enough or len(each.active) != len(newest.active):
                 break
-            total = Activity(*(one + other for one, other in zip(total, each, strict=True)))
+            total = total.with_more(each)
             kept.append(each)
         # The newest first; the oldest of them will not be needed again when there are enough.
         self._activities[column] = kept[:-1] if total.enough else kept

@@ -98,6 +98,13 @@ class StepTable:
     def _reach(self, incomplete: bool) -> int:
         return int(self._known[-1]) if incomplete and len(self._known) else self.last_complete_step
 
+    def step_after(self, step: int) -> int | None:
+        """The first complete global step behind a step; None when there is none yet."""
+        place = int(np.searchsorted(self._known, step, side="right"))
+        if place == len(self._known) or self._known[place] > self.last_complete_step:
+            return None
+        return int(self._known[place])
+
     def modes(self) -> list[ModeKeys]:
         """The modes seen, GLOBAL left out."""
         return [mode for mode in self._by_mode if mode is not ModeKeys.GLOBAL]

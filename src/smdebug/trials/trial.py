@@ -185,6 +185,11 @@ class Trial:
         self.maybe_refresh()
         return self._steps.steps(mode, show_incomplete_steps)
 
+    def step_after(self, step: int) -> int | None:
+        """The first complete global step behind a step; None when there is none yet."""
+        self.maybe_refresh()
+        return self._steps.step_after(step)
+
     def modes(self) -> list[ModeKeys]:
         """The modes seen so far, GLOBAL left out."""
         self.maybe_refresh()

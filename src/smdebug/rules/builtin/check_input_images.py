@@ -108,7 +108,7 @@ class CheckInputImages(ColumnRule):
             return missing
         if not self._sums:
             tensor, shape = self._other_shape or ("the input", ())
-            return f"{tensor} has the shape {shape}, and images have four axes"
+            return f"{tensor} has the shape {shape}: no images, which have four axes"
         most = max(seen for seen, _ in self._sums.values())
         return (
             f"{most} images were saved, and {self.threshold_samples} are needed: save them more "

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Validation data is often sorted by class: its first labels say nothing about all of them.
 _JUDGED_MODES = (ModeKeys.TRAIN, ModeKeys.GLOBAL)
 # A window has at least so many steps, and a class is given up when it was so for so many windows.
-_WINDOW_STEPS = 5
+_WINDOW_STEPS = 10
 _WINDOWS = 3
 # By so much a class that is being learned gets better in that time.
 _BETTER = 0.05
@@ -51,7 +51,7 @@ class ClassImbalance(ColumnRule):
     count: labels that are all the same say nothing.
 
     *Misprediction*: labels are gathered in windows of consecutive steps; a window ends when it has
-    `samples` labels, 20 for each class on average, and 5 steps. A class is given up when in 3
+    `samples` labels, 20 for each class on average, and 10 steps. A class is given up when in 3
     windows in a row more than `threshold_misprediction` of its labels were mispredicted, the last
     share is no better than the first by 5 % of the labels, and in each of the windows
 
@@ -197,14 +197,14 @@ class ClassImbalance(ColumnRule):
             if self.begins((tensor, "class", label), tally.is_given_up(label), step)
         ]
         if begun:
+            limit = self.threshold_misprediction
             worst = max(begun, key=lambda label: (shares[label], -label))
             others = f", and so are {len(begun) - 1} other classes" if len(begun) > 1 else ""
             message = (
                 f"class {worst} is given up by {tally.said_by}: {shares[worst]:.0%} of its labels "
-                f"are mispredicted, above {self.threshold_misprediction:.0%}, for {_WINDOWS} windows "
-                f"of at least {self.samples} labels; all classes together: {overall:.0%}{others}"
+                f"are mispredicted, above {limit:.0%}, for {_WINDOWS} windows of at least "
+                f"{self.samples} labels; all classes together: {overall:.0%}{others}"
             )
-            limit = self.threshold_misprediction
             yield self._about(block, step, tally.said_by, message, shares[worst], limit)
 
     def _about(

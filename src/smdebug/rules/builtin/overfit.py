@@ -26,17 +26,17 @@ _ERRORS = 2.0
 class _Gap(NamedTuple):
     """The evaluations in a row that were too high."""
 
-    count: int = 0
-    sum: float = 0.0
+    evaluations: int = 0
+    width: float = 0.0
     variance: float = 0.0
 
     def wider(self, done: Round) -> _Gap:
-        difference = done.validation - done.train
-        return _Gap(self.count + 1, self.sum + difference, self.variance + done.variance)
+        width = self.width + done.validation - done.train
+        return _Gap(self.evaluations + 1, width, self.variance + done.variance)
 
     @property
     def is_more_than_chance(self) -> bool:
-        return self.sum >= _ERRORS * math.sqrt(self.variance)
+        return self.width >= _ERRORS * math.sqrt(self.variance)
 
 
 class Overfit(ColumnRule):
@@ -134,7 +134,7 @@ class Overfit(ColumnRule):
         gap = self._in_a_row.get(done.column, _Gap())
         gap = gap.wider(done) if ratio > self.ratio_threshold else _Gap()
         self._in_a_row[done.column] = gap
-        holds = gap.count >= self.patience and gap.is_more_than_chance
+        holds = gap.evaluations >= self.patience and gap.is_more_than_chance
         if self.begins(done.column, holds, moment.step):
             message = (
                 f"{done.column.tensor} is {done.validation:.4g} in the evaluation of steps "

@@ -144,8 +144,8 @@ class SimilarAcrossRuns(ColumnRule):
         if pairs is None:
             return
         here, there = pairs
-        self.tensors.seen = self.tensors.seen or bool(here.present.any())
         raw = mine.has_value(here) & theirs.has_value(there)
+        self.tensors.seen = self.tensors.seen or bool(raw.any())
         differences = self._by_value(mine, theirs, here, there, raw)
         self._by_numbers(mine, theirs, here, there, here.present & ~raw, differences)
         for row, step in enumerate(here.steps.tolist()):
@@ -157,8 +157,11 @@ class SimilarAcrossRuns(ColumnRule):
                     )  # fmt: skip
 
     def _sentence(self, column: Column, found: _Difference) -> str:
-        assert self.other_trial is not None
-        return f"{column.tensor} is not what it is in {self.other_trial.name}: {found.told}"
+        other = self.other_trial
+        assert other is not None
+        # Runs of one script often have the same name.
+        name = other.path if other.name == self.base_trial.name else other.name
+        return f"{column.tensor} is not what it is in {name}: {found.told}"
 
     def _by_value(
         self, mine: StepBlock, theirs: StepBlock, here: Table, there: Table, where: Bools
@@ -197,6 +200,7 @@ class SimilarAcrossRuns(ColumnRule):
         for name in REDUCTION_NAMES:
             a, ours = mine.numbers(name, here, where)
             b, others = theirs.numbers(name, there, where)
+            self.tensors.seen = self.tensors.seen or bool((ours & others).any())
             apart = ours & others & ~np.isclose(a, b, _RTOL, _ATOL, equal_nan=True)
             for row, place in np.argwhere(apart).tolist():
                 told = f"its {name} is {a[row, place]:.6g} here and {b[row, place]:.6g} there"

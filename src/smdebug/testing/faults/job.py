@@ -33,6 +33,7 @@ class Job:
         accumulate: after how many batches the weights are updated.
         clears_gradients: whether gradients are set to zero after an update.
         validate_every: after how many batches the model is validated; None for never.
+        validation_batches: how many batches it is validated on, always the same.
         before: what happens before the batch of a step is trained on.
         losses: what came out: the loss of every batch trained on.
     """
@@ -47,6 +48,7 @@ class Job:
     accumulate: int = 1
     clears_gradients: bool = True
     validate_every: int | None = None
+    validation_batches: int = 2
     before: dict[int, Callable[[], object]] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
 
@@ -62,7 +64,7 @@ class Job:
             self._train(step)
             if self.validate_every is not None and (step + 1) % self.validate_every == 0:
                 hook.set_mode(ModeKeys.EVAL)
-                self._validate(step)
+                self._validate()
 
     @property
     def has_learned(self) -> bool:
@@ -86,9 +88,9 @@ class Job:
             if self.clears_gradients:
                 self.optimizer.zero_grad()
 
-    def _validate(self, step: int) -> None:
+    def _validate(self) -> None:
         self.model.eval()
         with torch.no_grad():
-            for number in range(2):
-                inputs, targets = self.source(VALIDATION + 2 * step + number)
+            for number in range(self.validation_batches):
+                inputs, targets = self.source(VALIDATION + number)
                 self.loss(self.model(inputs), targets)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
-from torch.optim import SGD
+from torch.optim import SGD, Adam
 
 from smdebug.testing.faults import planting
 from smdebug.testing.faults.data import Points, Signals
@@ -66,6 +66,18 @@ def _validated() -> Job:
     return job
 
 
+def _well_validated() -> Job:
+    job = convolutions(23)
+    job.validation_batches = 8
+    return job
+
+
+def _endless() -> Job:
+    job = perceptron(24, Adam, lr=5e-3)
+    job.steps, job.validate_every = 300, 10
+    return job
+
+
 FAULTS: list[Fault] = [
     _fault(
         "exploding gradients",
@@ -119,7 +131,7 @@ FAULTS: list[Fault] = [
         partial(perceptron, 7),
         planting.zero_weights,
         {"rule": "AllZero", "collection_names": "weights"},
-        settings="AllZero looks at nothing unless it is told what",
+        settings="it looks at nothing unless it is told what",
     ),
     _fault(
         "huge initialisation",
@@ -158,6 +170,27 @@ FAULTS: list[Fault] = [
         within=5,
     ),
     _fault(
+        "learning rate too low",
+        "The learning rate is a thousand million times smaller.",
+        partial(perceptron, 21),
+        partial(planting.learning_rate, factor=1e-9, step=65),
+        "WeightUpdateRatio",
+        step=65,
+        within=40,
+        tensor=r"^Mlp_fc\d\.weight$",
+    ),
+    _fault(
+        "learning rate zero",
+        "A schedule brings the learning rate to zero too early.",
+        partial(perceptron, 22),
+        partial(planting.learning_rate, factor=0.0, step=65),
+        {"rule": "UnchangedTensor", "collection_names": "weights"},
+        step=65,
+        within=40,
+        tensor=r"^Mlp_fc\d\.weight$",
+        settings="it looks at nothing unless it is told what",
+    ),
+    _fault(
         "NaN in one batch",
         "One number of one sample of one batch is NaN.",
         partial(perceptron, 12),
@@ -185,6 +218,15 @@ FAULTS: list[Fault] = [
         "LossNotDecreasing",
         every=1,
         within=250,
+    ),
+    _fault(
+        "mixed-up classes",
+        "Whoever labelled the images could not tell two of the six classes apart.",
+        _well_validated,
+        partial(planting.mixed_classes, first=2, second=3),
+        "Confusion",
+        every=1,
+        within=300,
     ),
     _fault(
         "class imbalance",
@@ -219,6 +261,16 @@ FAULTS: list[Fault] = [
         partial(planting.few_samples, samples=24),
         "Overfit",
         within=150,
+    ),
+    _fault(
+        "trained too long",
+        "Training goes on long after there was something to learn.",
+        _endless,
+        lambda job: None,
+        "Overtraining",
+        # What can be learned is learned after about 80 batches and 8 validations.
+        step=96,
+        within=300,
     ),
     Fault(
         "stalled loop",

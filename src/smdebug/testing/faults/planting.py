@@ -171,6 +171,19 @@ def rare_class(job: Job, one_in: int) -> None:
     job.source = imbalanced
 
 
+def mixed_classes(job: Job, first: int, second: int) -> None:
+    """Whoever labelled the data could not tell two classes apart."""
+    source = job.source
+
+    def mixed(number: int) -> Batch:
+        inputs, targets = source(number)
+        either = (targets == first) | (targets == second)
+        guess = torch.rand(targets.shape, generator=generator(97, number)) < 0.5
+        return inputs, torch.where(either, torch.where(guess, first, second), targets)
+
+    job.source = mixed
+
+
 def few_samples(job: Job, samples: int) -> None:
     """Training sees the same few samples again and again."""
     job.source = Few(job.source, samples)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,17 +42,18 @@ class DistributedTraining(Training):
         """Trains on all ranks; returns a job with the losses of the first."""
         # The port is chosen by the system; the ranks are told it.
         store = dist.TCPStore(LOOPBACK, 0, is_master=True, wait_for_workers=False)
-        processes.start_processes(
-            _train_rank, (self, str(out_dir), list(rules), store.port), RANKS, start_method="spawn"
-        )
+        level = logging.getLogger("smdebug").getEffectiveLevel()
+        arguments = (self, str(out_dir), list(rules), store.port, level)
+        processes.start_processes(_train_rank, arguments, RANKS, start_method="spawn")
         job = self.make()
         job.losses = json.loads(store.get(LOSSES))
         return job
 
 
 def _train_rank(
-    rank: int, training: DistributedTraining, out_dir: str, rules: list[Any], port: int
+    rank: int, training: DistributedTraining, out_dir: str, rules: list[Any], port: int, level: int
 ) -> None:
+    logging.getLogger("smdebug").setLevel(level)
     torch.set_num_threads(1)
     store = dist.TCPStore(LOOPBACK, port, is_master=False)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)

@@ -84,15 +84,27 @@ class HealthyRow:
     has_learned: bool
 
     @property
+    def alarms(self) -> list[Finding]:
+        """What was found and is not explained."""
+        return [each for each in self.findings if each.rule not in self.training.explained]
+
+    @property
     def verdict(self) -> str:
         """`"nothing found"`, or what was found."""
         failed = [rule for rule, (status, _) in self.outcomes.items() if status == FAILED]
         if failed:
             return f"failed: {', '.join(failed)}"
-        if not self.findings:
-            return SILENT
-        rules = dict.fromkeys(each.rule for each in self.findings)
-        return f"false alarm: {', '.join(rules)}"
+        if not self.has_learned:
+            return "it did not learn, so it is not healthy"
+        if self.alarms:
+            return f"false alarm: {', '.join(dict.fromkeys(each.rule for each in self.alarms))}"
+        return SILENT
+
+    @property
+    def explained(self) -> dict[str, str]:
+        """The rules that found something for a reason that is known."""
+        found = {each.rule for each in self.findings}
+        return {rule: why for rule, why in self.training.explained.items() if rule in found}
 
 
 @dataclass
@@ -138,25 +150,29 @@ class GymTable:
                 shown.append(f"    also found by {also}")
             for alarm in row.alarms:
                 shown.append(f"    false alarm before it was planted: {alarm}")
+            if row.fault.settings:
+                shown.append(f"    not at its default settings: {row.fault.settings}")
         return "\n".join(shown)
 
     def _shown_healthy(self) -> str:
         rows = [["healthy training", "rules that ran", "verdict"]]
         for row in self.healthy:
             ran = sum(status != COULD_NOT_RUN for status, _ in row.outcomes.values())
-            rows.append([row.training.name, str(ran), row.verdict])
+            but = f"; explained below: {', '.join(row.explained)}" if row.explained else ""
+            rows.append([row.training.name, str(ran), row.verdict + but])
         return "\n".join(aligned(rows))
 
     def _shown_rules(self) -> str:
         rows = [["rule", "ran on", "silent on", "false alarms"]]
-        names = sorted({rule for row in self.healthy for rule in row.outcomes})
-        for name in names:
+        for name in sorted({rule for row in self.healthy for rule in row.outcomes}):
             words = [row.outcomes.get(name, (COULD_NOT_RUN, ""))[0] for row in self.healthy]
-            loud = [row for row in self.healthy if any(f.rule == name for f in row.findings)]
+            loud = [row for row in self.healthy if any(f.rule == name for f in row.alarms)]
             alarms = [row.training.name for row in loud]
             ran = sum(word in (FOUND, PASSED) for word in words)
             rows.append([name, str(ran), str(words.count(PASSED)), "; ".join(alarms) or "none"])
-        return "\n".join(aligned(rows))
+        explained = [item for row in self.healthy for item in row.explained.items()]
+        why = [f"{rule}: {reason}" for rule, reason in dict.fromkeys(explained)]
+        return "\n".join([*aligned(rows), *(["", *why] if why else [])])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

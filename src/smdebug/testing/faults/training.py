@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +11,7 @@ from smdebug.pytorch import Hook, SaveConfig
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from smdebug.testing.faults.job import Job
 
@@ -26,6 +26,7 @@ class Training:
         make: makes the job.
         seed: of its weights and of dropout.
         every: how often its hook saves; None leaves that to the rules.
+        explained: rules that find something here although nothing is wrong, and why they do.
 
     Example:
         >>> HEALTHY[0].train("/tmp/run", rules=["NonFinite"])  # doctest: +SKIP
@@ -36,6 +37,7 @@ class Training:
     make: Callable[[], Job]
     seed: int = 0
     every: int | None = None
+    explained: Mapping[str, str] = field(default_factory=dict)
 
     def train(self, out_dir: str | os.PathLike[str], rules: Sequence[Any]) -> Job:
         """Trains under a hook that saves what rules need, and evaluates them.
