@@ -61,7 +61,7 @@ def test_a_rule_stops_training_when_a_step_begins(
     assert trial.steps() == list(range(0, steps + 1, 10))
     assert [finding.tensor for finding in trial.findings()] == ["gradient/a"]
     assert hook.findings() == trial.findings()
-    assert f"training stops before step {steps + 1}" in caplog.text
+    assert f"training stops after step {steps}" in caplog.text
 
 
 def test_training_goes_on_after_a_stop_that_was_swallowed(tmp_path: Path) -> None:

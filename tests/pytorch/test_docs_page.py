@@ -34,5 +34,5 @@ def test_page(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "saving has stopped" not in done.stderr
     written = {path.name for path in (tmp_path / "runs").iterdir()}
-    assert {"first", "chosen", "modes", "own", "nan", "cost", "part"} <= written
+    assert {"first", "chosen", "modes", "own", "nan", "cost", "part", "rules"} <= written
     assert "dry" not in written

@@ -18,6 +18,7 @@ SAYS = {
     "dict_output": r"TwoHeads_output_score: shape \(128, 1\), saved at \[0, 50, 100, 150, 200\]",
     "first_nan": r"(?s)not finite at step 300.*\n0 +norm_output_0 .*in example 7 of the batch",
     "quickstart": "5 tensors, 30 steps, finished",
+    "rules": "(?s)NonFinite fired at step 300: Sequential_input_0.*all weights are finite: True",
     "two_models": "discriminator",
 }
 # Many small processes with many threads each only wait for each other.
@@ -42,5 +43,8 @@ def test_example(path: Path, tmp_path: Path) -> None:
 def test_readme(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (block,) = [block for block in blocks if "torch" in block]
-    assert "5 tensors, 20 steps, finished" in run(tmp_path, "-c", block)
+    first, watched = [block for block in blocks if "torch" in block]
+    assert "5 tensors, 20 steps, finished" in run(tmp_path, "-c", first)
+    assert "Rule VanishingGradient fired at step 0: gradient/Sequential_0" in run(
+        tmp_path, "-c", watched
+    )

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules import Finding
-from smdebug.testing.faults import FAULTS, HEALTHY, GymTable, run_fault, run_healthy
+from smdebug.testing.faults import FAULTS, HEALTHY, GymTable, run_fault, run_gym, run_healthy
 from smdebug.testing.faults.gym import gym_rules
 from smdebug.testing.faults.table import DETECTED, SILENT, FaultRow, HealthyRow
 
@@ -119,6 +120,11 @@ def test_a_finding_in_a_healthy_run_is_a_false_alarm() -> None:
     assert GymTable(healthy=[quiet]).passed
     lines = str(GymTable(healthy=[loud, quiet])).splitlines()
     assert any(line.split()[:3] == ["NonFinite", "2", "2"] for line in lines)
+
+
+def test_a_name_that_nothing_has(tmp_path: Path) -> None:
+    with pytest.raises(SMDebugValueError, match="got \\['dead rely'\\]"):
+        run_gym(tmp_path, only="dead rely")
 
 
 def test_testing_does_not_load_torch() -> None:

@@ -91,6 +91,16 @@ def write(
     return str(path)
 
 
+def write_numbers(path: Path, name: str, *steps: dict[str, float], shape: Any = (2, 3)) -> str:
+    """Writes a run of one tensor of which, as in old runs, little is known: numbers and a shape."""
+    batches = {
+        ("worker_0", step): StepBatch(step, TRAIN, step, [Entry(name, None, numbers, shape)])
+        for step, numbers in enumerate(steps)
+    }
+    make_run(path, range(len(steps)), data=batches, collections=collections())
+    return str(path)
+
+
 def _by_worker(run: Any) -> dict[str, Run]:
     named = all(isinstance(key, str) for key in run)
     return dict(run) if named else {"worker_0": run}

@@ -18,6 +18,7 @@ from tests.rules.tensor_runs import (
     normal,
     outcome,
     write,
+    write_numbers,
 )
 
 from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
@@ -85,6 +86,18 @@ def test_other_reductions_say_only_that_all_is_zero(tmp_path: Path) -> None:
 def test_one_end_does_not_say_it(tmp_path: Path, saves: list[str]) -> None:
     result = outcome(write(tmp_path, run_of(8, 8), saves), RULE)
     assert result.status == "could not run"
+
+
+def test_numbers_that_contradict_each_other(tmp_path: Path) -> None:
+    # The square of a tiny number was 0 in float32.
+    path = write_numbers(tmp_path, "gradient/a", {"l2": 0.0, "abs_max": 1e-30})
+    assert found(path, RULE) == []
+    assert findings(path, f"{RULE},threshold=50") == []
+
+
+def test_an_empty_tensor_of_old_runs(tmp_path: Path) -> None:
+    path = write_numbers(tmp_path, "gradient/a", {"l2": 0.0}, shape=(0, 3))
+    assert findings(path, RULE) == []
 
 
 def test_minus_zero_is_zero(tmp_path: Path) -> None:

@@ -6,16 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-from smdebug.exceptions import (
-    InsufficientInformationForRuleInvocation,
-    RuleEvaluationConditionMet,
-    SMDebugValueError,
-)
-from smdebug.mode_keys import ModeKeys
-from smdebug.rules import invoke_rule
-from smdebug.rules.builtin.confusion import Confusion
-from smdebug.trials.create import create_trial
 from tests.rules.tensor_runs import (
     EVAL,
     GLOBAL,
@@ -28,6 +18,16 @@ from tests.rules.tensor_runs import (
     outcome,
     write,
 )
+
+from smdebug.exceptions import (
+    InsufficientInformationForRuleInvocation,
+    RuleEvaluationConditionMet,
+    SMDebugValueError,
+)
+from smdebug.mode_keys import ModeKeys
+from smdebug.rules import invoke_rule
+from smdebug.rules.builtin.confusion import Confusion
+from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,7 +165,9 @@ def test_the_steps_of_one_evaluation_are_judged_together(tmp_path: Path) -> None
     modes = {1: EVAL, 2: EVAL, 3: EVAL, 4: TRAIN}
     path = write(tmp_path / "good", steps_of(BAD, *parts, BAD), modes=modes)
     assert findings(path, "Confusion") == []
-    path = write(tmp_path / "bad", steps_of(GOOD, *parts[:2], parts[2] + mistaken, GOOD), modes=modes)
+    path = write(
+        tmp_path / "bad", steps_of(GOOD, *parts[:2], parts[2] + mistaken, GOOD), modes=modes
+    )
     (finding,) = findings(path, "Confusion")
     assert (finding.step, finding.value) == (3, 30 / 42)
 

@@ -15,6 +15,7 @@ from tests.rules.tensor_runs import (
     normal,
     outcome,
     write,
+    write_numbers,
 )
 
 from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
@@ -94,6 +95,19 @@ def test_only_nan(tmp_path: Path, saves: Any) -> None:
     nan = write(tmp_path / "nan", run_with(np.nan, np.inf), saves)
     expected = [] if saves == ["mean"] else [2, 5]
     assert [step for step, _ in found(nan, "ExplodingTensor:only_nan=True")] == expected
+
+
+def test_what_is_not_finite_by_nature(tmp_path: Path) -> None:
+    """The deviation of one number, as old runs have it, and all of an empty tensor."""
+    one = write_numbers(tmp_path / "one", "a", {"std": np.nan}, shape=(1,))
+    assert findings(one, "ExplodingTensor") == []
+    two = write_numbers(tmp_path / "two", "a", {"std": np.nan}, shape=(2,))
+    assert found(two, "ExplodingTensor") == [(0, "a")]
+    unknown = write_numbers(tmp_path / "unknown", "a", {"std": np.nan}, shape=None)
+    assert found(unknown, "ExplodingTensor") == [(0, "a")]
+    numbers = dict.fromkeys(("min", "max", "mean", "std"), np.nan)
+    empty = write_numbers(tmp_path / "empty", "a", numbers, shape=(0, 3))
+    assert findings(empty, "ExplodingTensor") == []
 
 
 def test_only_nan_counts_nan_only(tmp_path: Path) -> None:

@@ -152,9 +152,9 @@ class TestWithoutGradient:
         assert found(write(tmp_path / "b", run, manager=narrow), "FrozenParameter") == []
 
     def test_steps_that_saved_only_a_few_gradients(self, tmp_path: Path) -> None:
-        run = Training().run(20)
-        for step in range(20):
-            if step % 10:
+        run = Training().run(LONG + 5)
+        for step in range(1, LONG + 5):
+            if step != LONG + 2:
                 run[step] = {name: each for name, each in run[step].items()
                              if not name.startswith("gradient") or B in name}  # fmt: skip
         assert found(write(tmp_path, run, SAVES), "FrozenParameter") == []
@@ -195,6 +195,12 @@ class TestWithoutMoving:
         (only,) = findings(write(tmp_path, run, SAVES), "FrozenParameter")
         assert (only.step, only.tensor, only.worker) == (LONG, None, "worker_0")
         assert "no parameter of worker_0 has moved" in only.message
+
+    def test_a_parameter_that_moves_now_and_then(self, tmp_path: Path) -> None:
+        run = Training().run(20)
+        for step, tensors in run.items():
+            tensors[A] = run[step - step % 3][A]
+        assert found(write(tmp_path, run, SAVES), "FrozenParameter") == []
 
     def test_one_weight_of_many_moves(self, tmp_path: Path) -> None:
         # A single element of a large tensor: seen by the mean, not by the ends.

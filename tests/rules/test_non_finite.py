@@ -69,6 +69,12 @@ def test_the_first_computed_is_named(tmp_path: Path, saves: Any) -> None:
     assert "3 other tensors are affected" in only.message
 
 
+def test_the_order_of_the_step_itself_counts(tmp_path: Path) -> None:
+    run = run_of({3: {name: np.nan for name in ORDER}})
+    run[3] = dict(reversed(run[3].items()))
+    assert found(write(tmp_path, run, SAVES), "NonFinite") == [(3, ORDER[-1])]
+
+
 @pytest.mark.parametrize("name", ORDER)
 def test_wherever_it_begins(tmp_path: Path, name: str) -> None:
     later = ORDER[ORDER.index(name) :]

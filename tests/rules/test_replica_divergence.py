@@ -138,6 +138,13 @@ def test_what_one_worker_has_alone_is_not_compared(tmp_path: Path) -> None:
     assert found(write(tmp_path, runs, SAVES), RULE) == []
 
 
+def test_a_step_of_one_worker_ends_nothing(tmp_path: Path) -> None:
+    runs = workers(2, w1={1: 0.1, 2: 0.1, 3: 0.1})
+    del runs["worker_0"][2]
+    path = write(tmp_path, runs, SAVES)
+    assert [(each.step, each.worker) for each in findings(path, RULE)] == [(1, "worker_1")]
+
+
 def test_modes(tmp_path: Path) -> None:
     path = write(tmp_path, workers(2, w1={4: 1.0}), SAVES, modes={4: EVAL})
     (only,) = findings(path, RULE)

@@ -7,11 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
-from smdebug.rules import invoke_rule
-from smdebug.rules.builtin.tree_depth import TreeDepth
-from smdebug.trials.create import create_trial
 from tests.rules.tensor_runs import (
     GLOBAL,
     Run,
@@ -21,6 +16,11 @@ from tests.rules.tensor_runs import (
     outcome,
     write,
 )
+
+from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
+from smdebug.rules import invoke_rule
+from smdebug.rules.builtin.tree_depth import TreeDepth
+from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -84,6 +84,13 @@ def test_against_all_pairs(tmp_path: Path, num_steps: Any, saves: Any, seed: int
 
 
 @pytest.mark.parametrize("saves", [None, SAVES])
+def test_close_to_the_first_is_not_close_to_all(tmp_path: Path, saves: Any) -> None:
+    path = write(tmp_path, run_of([0.0], [0.9], [-0.9]), saves)
+    assert found(path, f"{RULE},rtol=0,atol=1") == []
+    assert found(path, f"{RULE},rtol=0,atol=1.8") == [(2, "a_weight")]
+
+
+@pytest.mark.parametrize("saves", [None, SAVES])
 @pytest.mark.parametrize(
     ("tolerance", "fires"),
     [({"rtol": 0, "atol": 0.5}, True), ({"rtol": 0, "atol": "0.49"}, False),

@@ -487,7 +487,7 @@ class BaseHook(HookCollections):
 
     def _obey(self, request: StopRequest) -> None:
         """Closes the run and stops training."""
-        logger.warning("training stops before step %d: %s", self._steps.step + 1, request.reason)
+        logger.warning("training stops after step %d: %s", self._steps.step, request.reason)
         self.close()
         self._stop_training(request)
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from smdebug.config import checks
 from smdebug.config.collection import NON_REDUCTION_COLLECTIONS
-from smdebug.rules.registry import RuleSpec
+from smdebug.rules.registry import RuleSpec, rule_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from smdebug.config.need import Need
 
 
-def hook_configuration(rules: Iterable[Any], save_interval: int | None = None) -> dict[str, Any]:
+def hook_configuration(rules: Any, save_interval: int | None = None) -> dict[str, Any]:
     """Makes the contents of a job file whose hook saves what rules need, and no more.
 
     The rules themselves can then run anywhere, over the run that the job writes. Where a rule
@@ -21,7 +20,7 @@ def hook_configuration(rules: Iterable[Any], save_interval: int | None = None) -
     told the rules themselves finds them by their class.
 
     Args:
-        rules: as `RuleSpec` takes them.
+        rules: a list of what `RuleSpec` takes; one need not stand in a list.
         save_interval: how often to save; as the rules would have it when None.
 
     Example:
@@ -31,7 +30,9 @@ def hook_configuration(rules: Iterable[Any], save_interval: int | None = None) -
           'CollectionParameters': {'reductions': 'abs_mean', 'save_interval': '100'}}]
     """
     by_collection: dict[str, list[Need]] = {}
-    for rule in rules:
+    if save_interval is not None:
+        save_interval = checks.whole_number("save_interval", save_interval, minimum=1)
+    for rule in rule_list(rules):
         for need in RuleSpec(rule).needs():
             by_collection.setdefault(need.collection, []).append(need)
     entries = [_entry(name, needs, save_interval) for name, needs in by_collection.items()]
@@ -42,12 +43,14 @@ def _entry(name: str, needs: list[Need], save_interval: int | None) -> dict[str,
     parameters: dict[str, Any] = {}
     regexes = dict.fromkeys(regex for need in needs for regex in need.include_regex)
     if regexes:
-        parameters["include_regex"] = ",".join(regexes)
+        # A list where a comma is part of a regex.
+        plain = not any("," in regex for regex in regexes)
+        parameters["include_regex"] = ",".join(regexes) if plain else list(regexes)
     reductions = dict.fromkeys(each for need in needs for each in need.reductions)
     if reductions and name not in NON_REDUCTION_COLLECTIONS:
         parameters["reductions"] = ",".join(reductions)
         if any(need.raw for need in needs):
-            parameters["save_raw_tensor"] = True
+            parameters["save_raw_tensor"] = "True"
     interval = save_interval or min(need.interval for need in needs)
     parameters["save_interval"] = str(interval)
     saves = [need.saves for need in needs]

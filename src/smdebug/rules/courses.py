@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 WINDOW = 10
 # Beginnings of so many values are compared with the end, which is of at most so many.
 _BEGINNINGS, _LAST = (1, 5, 20, 50), 200
-# A loss that came down by this share, and clearly more than its noise, has come down.
-_ENOUGH, _CLEARLY = 0.05, 3.0
-# A fall smaller than half a standard error of two medians is none.
-_HARDLY = 0.6
+# A loss that came down by this share, and clearly more than its noise, has come down. That is asked
+# again and again, so it must be very clear.
+_ENOUGH, _VERY_CLEARLY = 0.05, 4.0
+# A rise that is clear, and a fall smaller than half a standard error of two medians, which is none.
+_CLEARLY, _HARDLY = 3.0, 0.6
 # The share of what it came down by that it must have come up again, and how clearly.
-_GIVEN_BACK, _CLEARLY_UP = 0.5, 4.0
+_GIVEN_BACK, _CLEARLY_UP = 0.5, 8.0
 # With many values, whether a loss is flat is asked less often: each time there are 5 % more.
 _MORE = 1.05
 # Makes the median size of differences of normal noise the standard deviation of the noise.
@@ -98,11 +99,11 @@ class Course:
     def _is_flat(self, values: Floats) -> Verdict | None:
         half = len(values) // 2
         last = values[-min(half, _LAST) :]
-        noise, end = _noise(last), float(np.median(last))
+        noise, end = _noise(values[-_LAST:]), float(np.median(last))
         for count in (*(each for each in _BEGINNINGS if each < half), min(half, _BEGINNINGS[-1])):
             top = float(np.median(values[:count]))
             error = noise * math.sqrt(1 / count + 1 / len(last))
-            least = max(max(_ENOUGH, self._least) * abs(top), _CLEARLY * error)
+            least = max(max(_ENOUGH, self._least) * abs(top), _VERY_CLEARLY * error)
             if top > end and top - end >= least:
                 # The last beginning it came down from is the least noisy one.
                 self._top, self._noise = top, noise
@@ -110,8 +111,12 @@ class Course:
             self._values = array("d")
             return None
         begin, end = float(np.median(values[:half])), float(np.median(values[half:]))
-        fall = max(self._least * abs(begin), _HARDLY * _noise(values) * math.sqrt(2 / half))
-        return Verdict("flat", end, begin) if begin - end <= fall else None
+        error = _noise(values) * math.sqrt(2 / half)
+        # In much noise only many values can tell that a loss has not come down.
+        visible = _CLEARLY * error <= max(_ENOUGH, self._least) * abs(begin)
+        flat = begin - end <= max(self._least * abs(begin), _HARDLY * error)
+        rising = end > begin and end - begin >= _CLEARLY * error
+        return Verdict("flat", end, begin) if rising or (visible and flat) else None
 
     def _risen(self) -> Verdict | None:
         level = float(np.median(self._newest))

@@ -125,9 +125,7 @@ class RuleSpec:
         Raises:
             SMDebugValueError: a parameter makes no sense.
         """
-        from smdebug.rules.column_rule import ColumnRule
-
-        if not issubclass(self.kind, ColumnRule):
+        if self.kind.needs is Rule.needs:
             return ()
         return self.kind(None, **self._shown_parameters()).needs()
 
@@ -155,6 +153,17 @@ def make_rule(given: Any, trial: Trial) -> Rule:
         >>> make_rule({"rule": "VanishingGradient", "threshold": 1e-6}, trial)  # doctest: +SKIP
     """
     return given if isinstance(given, Rule) else RuleSpec(given).make(trial)
+
+
+def rule_list(given: Any) -> list[Any]:
+    """The rules of a list; one that stands alone is taken for a list of one.
+
+    Example:
+        >>> rule_list("VanishingGradient:threshold=1e-6")
+        ['VanishingGradient:threshold=1e-6']
+    """
+    alone = isinstance(given, str | type | Mapping | Rule) or given is None
+    return [given] if alone else list(given)
 
 
 def _parsed(given: Any) -> tuple[str | type, dict[str, Any]]:
@@ -189,7 +198,7 @@ def _parsed_text(text: str) -> tuple[str, dict[str, Any]]:
         name = f"{name}:{inner}"
     parameters: dict[str, Any] = {}
     # A value may hold commas itself: only one before `word=` ends it.
-    for part in re.split(r",\s*(?=\w+=)", rest) if rest else []:
+    for part in re.split(r",\s*(?=\w+\s*=)", rest) if rest else []:
         key, equals, value = part.partition("=")
         if not equals:
             raise SMDebugValueError(

@@ -22,11 +22,13 @@ from smdebug.exceptions import (
 )
 from smdebug.rules.column_rule import ColumnRule, blocks_of
 from smdebug.rules.outcome import COULD_NOT_RUN, FAILED, FOUND, Outcome, RuleReport
-from smdebug.rules.registry import make_rule
+from smdebug.rules.registry import make_rule, rule_list
 from smdebug.storage.findings import read_findings, write_findings, write_report
 from smdebug.trials.create import create_trial
+from smdebug.trials.trial import Trial
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from smdebug.rules.block import StepBlock
     from smdebug.rules.rule import Rule
     from smdebug.storage.findings import Finding
-    from smdebug.trials.trial import Trial
 
 logger = logging.getLogger("smdebug.rules")
 
@@ -50,8 +51,8 @@ class RuleRunner:
 
     Args:
         trial: the trial.
-        rules: names, `"Name:parameter=value"`, dicts, classes (see `make_rule`), or rules of this
-            trial.
+        rules: a list of names, `"Name:parameter=value"`, dicts, classes (see `make_rule`), or
+            rules of this trial; one need not stand in a list.
         on_finding: called with everything that is found and not yet on record in the run.
         record: keep findings and outcomes in the run.
 
@@ -63,12 +64,12 @@ class RuleRunner:
     def __init__(
         self,
         trial: Trial,
-        rules: Iterable[Any],
+        rules: Any,
         on_finding: Callable[[Finding], None] | None = None,
         record: bool = True,
     ) -> None:
         self.trial = trial
-        self.rules: list[Rule] = [make_rule(rule, trial) for rule in rules]
+        self.rules: list[Rule] = [make_rule(rule, trial) for rule in rule_list(rules)]
         if not self.rules:
             raise SMDebugValueError("rules must name at least one rule, got none")
         for rule in self.rules:
@@ -187,7 +188,7 @@ class RuleRunner:
         outcome = self._outcomes[place]
         judge = rule if isinstance(rule, ColumnRule) else self._invoked[place]
         missing = judge.missing()
-        if missing and outcome.status not in (FAILED, FOUND):
+        if missing and outcome.status not in (FAILED, FOUND, COULD_NOT_RUN):
             outcome.status, outcome.message = COULD_NOT_RUN, missing
             logger.warning("%s", InsufficientInformationForRuleInvocation(rule.rule_name, missing))
 
@@ -282,17 +283,15 @@ class Repeats:
     def __init__(self) -> None:
         self._last: dict[object, int] = {}
         self._steps: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-        self._before = 0
 
     def begin(self, steps: npt.NDArray[np.int64]) -> None:
         """Takes the steps of the block that is judged next."""
-        self._before += len(self._steps)
-        self._steps = steps
+        self._steps = np.concatenate([self._steps, steps])
 
     def is_one(self, rule: int, finding: Finding) -> bool:
         """Whether a finding of a rule, given by its number, was there shortly before."""
         key = (rule, finding.tensor, finding.worker)
-        place = self._before + int(np.searchsorted(self._steps, finding.step))
+        place = int(np.searchsorted(self._steps, finding.step))
         last = self._last.get(key)
         self._last[key] = place
         # At one and the same step a rule finds several things, not one several times.
@@ -300,8 +299,8 @@ class Repeats:
 
 
 def run_rules(
-    trial: Trial | str,
-    rules: Iterable[Any],
+    trial: Trial | str | os.PathLike[str],
+    rules: Any,
     *,
     follow: bool = True,
     record: bool = True,
@@ -319,5 +318,5 @@ def run_rules(
     Example:
         >>> print(run_rules("/tmp/run", ["NonFinite", "LossSpike"]))  # doctest: +SKIP
     """
-    opened = create_trial(trial) if isinstance(trial, str) else trial
+    opened = trial if isinstance(trial, Trial) else create_trial(trial)
     return RuleRunner(opened, rules, on_finding, record).run(follow)

@@ -153,9 +153,12 @@ def _new_key(ending: str) -> str:
 def _read(store: Store, key: str) -> Iterable[Finding]:
     content = pa.py_buffer(bytes(store.read(key)))
     try:
-        table = pq.read_table(
-            pa.BufferReader(content), page_checksum_verification=True, use_threads=False
+        # On this thread alone: one of Arrow's pool that still holds memory of Python's when the
+        # interpreter ends aborts the process.
+        file = pq.ParquetFile(
+            pa.BufferReader(content), pre_buffer=False, page_checksum_verification=True
         )
+        table = file.read(use_threads=False)
         rows = table.select(_SCHEMA.names).cast(_SCHEMA).to_pylist()
         return [Finding(**{**row, "mode": ModeKeys[row["mode"]]}) for row in rows]
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from smdebug._version import __version__
 from smdebug.config import checks
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.need import Need
-from smdebug.exceptions import TensorUnavailableForStep
+from smdebug.exceptions import SMDebugValueError, TensorUnavailableForStep
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.html.xgboost_page import XgboostRun, xgboost_page
 from smdebug.storage.store import open_store
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from smdebug.rules.block import StepBlock, Table
     from smdebug.rules.choice import TensorChoice
     from smdebug.storage.findings import Finding
+    from smdebug.storage.store import Store
     from smdebug.trials.trial import Trial
 
 REPORT_KEY = "reports/xgboost_report.html"
@@ -59,6 +61,10 @@ class CreateXgboostReport(ColumnRule):
     ) -> None:
         super().__init__(base_trial, action_str)
         self.report_path = None if report_path is None else checks.text("report_path", report_path)
+        if self.report_path is not None and self.report_path.endswith("/"):
+            raise SMDebugValueError(
+                f"report_path must end with the name of a file, got {checks.shown(report_path)}"
+            )
         self.metrics = self.choose([CollectionKeys.METRICS], _METRIC)
         self.importances = self.choose(None, _IMPORTANCE.pattern, required=False)
         self.shap = self.choose(None, f"^{_SHAP}", required=False)
@@ -103,17 +109,22 @@ class CreateXgboostReport(ColumnRule):
         if self._curves:
             footer = f"Made by Tornasole {__version__}."
             content = [xgboost_page(self._run(), footer).encode()]
-            if self.report_path is None:
-                store, key = self.base_trial.store, REPORT_KEY
-            else:
-                place, _, key = self.report_path.replace("\\", "/").rpartition("/")
-                store = open_store(place or ("/" if self.report_path.startswith("/") else "."))
+            store, key = self._place()
             store.write(key, content)
             self.written_to = store.path(key) or f"{store.url.rstrip('/')}/{key}"
             self.logger.info("the report about %s is %s", self.base_trial.name, self.written_to)
         return ()
 
     # ---- inside
+
+    def _place(self) -> tuple[Store, str]:
+        if self.report_path is None:
+            return self.base_trial.store, REPORT_KEY
+        if "://" in self.report_path:
+            place, _, key = self.report_path.rpartition("/")
+            return open_store(place), key
+        path = Path(self.report_path).expanduser()
+        return open_store(str(path.parent)), path.name
 
     def _newest(self, block: StepBlock, choice: TensorChoice) -> dict[str, float]:
         table = self.table(block, "mean", choice)

@@ -73,9 +73,9 @@ def non_finite_cells(rule: ColumnRule, block: StepBlock, choice: TensorChoice) -
         given &= (sizes != 0) & ((sizes != 1) | (clue != "std"))
         known = known | given
         bad = bad | (given & ~np.isfinite(values))
-        inf = inf | (given & np.isinf(values) & ~infs_known)
+        inf = inf | (given & np.isinf(values))
         if clue in _OF_NAN:
-            nan = nan | (given & np.isnan(values) & ~nans_known)
+            nan = nan | (given & np.isnan(values))
     return NonFiniteCells(table, nan, inf, bad, nans, counted, known)
 
 

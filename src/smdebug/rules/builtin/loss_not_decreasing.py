@@ -37,19 +37,21 @@ class LossNotDecreasing(ColumnRule):
 
     The loss of one batch is noisy, so such a comparison fails every few steps in any healthy
     training. What is *found* (and recorded, and acted upon by a runner) is therefore one of the
-    following, looked at with every tenth saved value of a loss. The beginning are the n values of
-    the first half of all, at most 50, the end the m values of the last half, at most 200; levels
-    are medians of them. The noise s of single values is the median size of the differences of
-    values that follow each other in the end (times 1.05, which makes it a standard deviation), and
-    e = s * sqrt(1/n + 1/m).
+    following, looked at with every tenth saved value of a loss. Levels are medians of values. The
+    noise s of one value is the median size of the differences of values that follow each other
+    (times 1.05, which makes it a standard deviation), and e = s * sqrt(1/n + 1/m) is how far the
+    levels of n and of m values differ by chance. "Enough" is 5 %, or `diff_percent` if it is more.
 
-    - Flat: at least 20 values and 10 * `num_steps` steps have come, and the end is not below the
-      beginning by more than `diff_percent` percent or 0.6 e, half a standard error. A loss that
-      has come down once, by 5 % (`diff_percent` if that is larger) and by 4 e, from the beginning
-      or from the very first value (n = 1), is not found to be flat any more: it may well sit at its
-      floor, and training that goes on there is what `Overtraining` looks for.
-    - Risen: a loss that had come down has come up again by half of that (and by more than its
-      noise), going by the median of the last 20 values.
+    - Flat: at least 20 values and 10 * `num_steps` steps have come, and the level of the second
+      half of all values is not below that of the first half by more than `diff_percent` percent or
+      0.6 e, while 3 e is less than enough, so that a fall would be seen in the noise. Also when it
+      is above that of the first half by 3 e.
+    - A loss that has come down once is not flat any more, however long it stays where it is: it may
+      well sit at its floor, and training that goes on there is what `Overtraining` looks for. It
+      has come down when the level of the last half of the values (at most 200) is below that of the
+      first 1, 5, 20 or 50 by enough and by 4 e.
+    - Risen: a loss that had come down has come up again by half of that, and by 8 e, going by the
+      last 20 values.
     - Not finite: half of the last 10 values.
 
     The finding stands at the first step from then on at which the two values compared say the same.

@@ -196,7 +196,7 @@ class _Worker:
         elif bad or any(_is_gradient(column.tensor) for column in saved):
             # A step at which no gradients were saved says nothing of them.
             self.gradients = 0
-        if self.ill or self.gradients == 0 or self.gradients >= patience:
+        if self.gradients == 0 or self.gradients >= patience:
             self.ill |= set(bad)
 
 

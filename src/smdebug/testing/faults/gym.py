@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smdebug.exceptions import SMDebugRuntimeError
+from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 from smdebug.rules import rule_names
 from smdebug.storage.findings import read_reports
 from smdebug.testing.faults.healthy import HEALTHY
@@ -54,19 +54,27 @@ def run_gym(
         only: a part of the names to train, or several.
         progress: called with the name of each run before it begins.
 
+    Raises:
+        SMDebugValueError: nothing has such a name.
+
     Example:
         >>> print(run_gym("/tmp/gym", only="relu"))  # doctest: +SKIP
     """
     parts = [only] if isinstance(only, str) else list(only or [""])
+    faults = [each for each in FAULTS if any(part in each.name for part in parts)]
+    healthy = [each for each in HEALTHY if any(part in each.name for part in parts)]
+    if not faults and not healthy:
+        known = [each.name for each in FAULTS] + [each.name for each in HEALTHY]
+        raise SMDebugValueError(
+            f"only must be a part of one of the names {'; '.join(known)}; got {parts}"
+        )
     table = GymTable()
-    for fault in FAULTS:
-        if any(part in fault.name for part in parts):
-            _tell(progress, fault.name)
-            table.faults.append(run_fault(fault, folder))
-    for training in HEALTHY:
-        if any(part in training.name for part in parts):
-            _tell(progress, training.name)
-            table.healthy.append(run_healthy(training, folder))
+    for fault in faults:
+        _tell(progress, fault.name)
+        table.faults.append(run_fault(fault, folder))
+    for training in healthy:
+        _tell(progress, training.name)
+        table.healthy.append(run_healthy(training, folder))
     return table
 
 

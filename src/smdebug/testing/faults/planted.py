@@ -85,7 +85,7 @@ FAULTS: list[Fault] = [
         _long_signals,
         partial(planting.growing_gradients, factor=1.2),
         "ExplodingTensor",
-        within=20,
+        within=10,
     ),
     _fault(
         "gradient spike",
@@ -147,7 +147,7 @@ FAULTS: list[Fault] = [
         partial(perceptron, 9),
         partial(planting.unreached_layer, layer="fc1"),
         "FrozenParameter",
-        within=60,
+        within=40,
         tensor=r"Mlp_fc[01]\.",
     ),
     _fault(
@@ -156,7 +156,7 @@ FAULTS: list[Fault] = [
         partial(perceptron, 10),
         planting.forgotten_head,
         "FrozenParameter",
-        within=60,
+        within=40,
         tensor=r"Mlp_fc2\.",
     ),
     _fault(
@@ -217,7 +217,7 @@ FAULTS: list[Fault] = [
         planting.shuffled_labels,
         "LossNotDecreasing",
         every=1,
-        within=250,
+        within=300,
     ),
     _fault(
         "mixed-up classes",
@@ -234,7 +234,7 @@ FAULTS: list[Fault] = [
         partial(perceptron, 15),
         partial(planting.rare_class, one_in=25),
         "ClassImbalance",
-        within=100,
+        within=120,
     ),
     _fault(
         "unnormalised images",
@@ -260,7 +260,7 @@ FAULTS: list[Fault] = [
         _validated,
         partial(planting.few_samples, samples=24),
         "Overfit",
-        within=150,
+        within=60,
     ),
     _fault(
         "trained too long",
@@ -270,7 +270,7 @@ FAULTS: list[Fault] = [
         "Overtraining",
         # What can be learned is learned after about 80 batches and 8 validations.
         step=96,
-        within=300,
+        within=200,
     ),
     Fault(
         "stalled loop",
