@@ -384,7 +384,9 @@ def test_of_a_step_that_was_saved_again_the_newest_counts(run: Run, data: st.Dat
 
 
 def simple(path: Any, data: dict[int, list[Entry]], **options: Any) -> Trial:
-    batches = {("worker_0", step): StepBatch(step, TRAIN, step, each) for step, each in data.items()}
+    batches = {
+        ("worker_0", step): StepBatch(step, TRAIN, step, each) for step, each in data.items()
+    }
     make_run(path, data, data=batches, **options)
     return create_trial(str(path))
 
@@ -424,7 +426,9 @@ def test_the_range_of_a_trial_bounds_its_blocks(tmp_path: Path) -> None:
 def test_blocks_of_the_writer_are_tensors_as_others(tmp_path: Path) -> None:
     layout = Layout(("a", "b"), ("float32", "float32"), ((2,), (3, 2)))
     random = np.random.default_rng(1)
-    values = {step: [random.random(2, np.float32), random.random((3, 2), np.float32)] for step in range(3)}  # fmt: skip
+    values = {
+        step: [random.random(shape, np.float32) for shape in layout.shapes] for step in range(3)
+    }
 
     def data(worker: str, step: int) -> StepBatch:
         arrays: list[Array] = values[step]

@@ -66,9 +66,14 @@ def test_nothing_is_read_that_is_not_asked_for(
     block: StepBlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = block.cells(lambda name: True)
-    read = []
+    read: list[Any] = []
     real = block.trial.row_values
-    monkeypatch.setattr(block.trial, "row_values", lambda rows: read.append(rows) or real(rows))
+
+    def noted(rows: Any) -> Any:
+        read.append(rows)
+        return real(rows)
+
+    monkeypatch.setattr(block.trial, "row_values", noted)
     nowhere = np.zeros(cells.present.shape, bool)
     assert not block.numbers("min", cells, nowhere)[1].any()
     assert read == []

@@ -19,6 +19,7 @@ from smdebug.rules.registry import BUILTIN_RULES, RuleSpec
 # What built-in rules must be told.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "AllZero": {"tensor_regex": "relu,tanh"},
+    "SimilarAcrossRuns": {"other_trial": "elsewhere"},
     "TensorVariance": {"collection_names": "weights", "max_threshold": "1"},
     "UnchangedTensor": {"collection_names": "losses", "tensor_regex": "loss"},
 }

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from smdebug.storage.findings import Finding
+
 TRAIN = ModeKeys.TRAIN
 
 
@@ -176,7 +178,12 @@ def test_a_worker_that_is_late_after_the_end_is_not_passed_over(tmp_path: Path) 
     write(writers[0], range(3))
     writers[0].close()
     trial = create_trial(tmp_path)
-    late = threading.Thread(target=lambda: (write(writers[1], range(1, 6)), writers[1].close()))
+
+    def end_late() -> None:
+        write(writers[1], range(1, 6))
+        writers[1].close()
+
+    late = threading.Thread(target=end_late)
 
     class Meeting(Noted):
         def invoke_at_step(self, step: int) -> bool:
@@ -274,11 +281,13 @@ def gradients(path: Path, means: dict[int, float], **options: Any) -> Trial:
     return create_trial(path)
 
 
-def test_a_built_in_rule_fires_at_every_step_at_which_its_condition_holds(tmp_path: Path) -> None:
+def test_a_built_in_rule_fires_at_every_step_at_which_its_condition_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trial = gradients(tmp_path, {0: 1.0, 3: 1e-8, 4: 1e-8, 7: 1.0, 9: 0.0})
     rule = VanishingGradient(trial)
-    fired = []
-    rule.act = fired.append  # type: ignore[method-assign]
+    fired: list[Finding] = []
+    monkeypatch.setattr(rule, "act", fired.append)
     invoke_rule(rule)
     assert [finding.step for finding in fired] == [3, 3, 9]
     with pytest.raises(RuleEvaluationConditionMet) as caught:

@@ -297,7 +297,9 @@ def test_earlier_steps_may_be_required(trial: Trial) -> None:
 
         def invoke_at_step(self, step: int) -> bool:
             (loss,) = self.req_tensors.get()
-            before, now = (loss.value(each) for each in self.req_tensors.get_tensor_steps("loss"))
+            steps = self.req_tensors.get_tensor_steps("loss")
+            assert steps == [step - 1, step]
+            before, now = (loss.value(each) for each in steps)
             return super().invoke_at_step(step) or bool(now - before != 1)
 
     rule = Change(trial)

@@ -153,14 +153,14 @@ def test_a_path_is_a_trial(tmp_path: Path) -> None:
     report = run_rules(str(tmp_path / "run"), [Above])
     assert places(report.findings) == [(0, "a")]
     assert report.trial == "run"
-    assert places(run_rules(tmp_path / "run", [Above]).findings) == [(0, "a")]  # type: ignore[arg-type]
+    assert places(run_rules(tmp_path / "run", [Above]).findings) == [(0, "a")]
 
 
 def test_one_rule_need_not_stand_in_a_list() -> None:
     trial = run_of({0: {"gradient/a": 0.0}})
     for one in ("VanishingGradient", VanishingGradient, {"rule": "VanishingGradient"}):
-        assert len(run_rules(trial, one, record=False).findings) == 1  # type: ignore[arg-type]
-    assert len(run_rules(trial, VanishingGradient(trial), record=False).findings) == 1  # type: ignore[arg-type]
+        assert len(run_rules(trial, one, record=False).findings) == 1
+    assert len(run_rules(trial, VanishingGradient(trial), record=False).findings) == 1
 
 
 def test_no_rules_and_rules_of_another_trial_are_refused() -> None:
@@ -196,7 +196,8 @@ def wavering(draw: st.DrawFn) -> tuple[Values, dict[int, ModeKeys]]:
         tensors: dict[str, Any] = {}
         for name in ("a", "fc.weight", "gradient/fc.weight", "loss"):
             if random.random() < 0.9:
-                scale = [0.0, 1e-9, 1.0, 3.0, np.nan, np.inf][random.choice(6, p=[0.1, 0.1, 0.4, 0.3, 0.05, 0.05])]  # fmt: skip
+                chances = [0.1, 0.1, 0.4, 0.3, 0.05, 0.05]
+                scale = random.choice([0.0, 1e-9, 1.0, 3.0, np.nan, np.inf], p=chances)
                 size = 1 if name == "loss" else 4
                 tensors[name] = random.standard_normal(size) * scale
         values[step] = tensors or {"a": 0.0}
@@ -471,7 +472,8 @@ def test_could_not_run_is_not_passed() -> None:
             raise InsufficientInformationForRuleInvocation(self.rule_name, "I need more")
 
     trial = run_of({0: {"b": 0.0}, 1: {"b": 0.0}})
-    rules = ["VanishingGradient", Unmet, Classic, Refusing, Above, "TensorVariance:tensor_regex=b,max_threshold=1"]  # fmt: skip
+    variance = "TensorVariance:tensor_regex=b,max_threshold=1"
+    rules = ["VanishingGradient", Unmet, Classic, Refusing, Above, variance]
     report = run_rules(trial, rules)
     assert [each.status for each in report.outcomes] == [*["could not run"] * 4, "passed", "passed"]
     assert "gradients" in report.outcomes[0].message
@@ -489,8 +491,9 @@ def test_a_run_without_steps_passes_no_rule() -> None:
 @pytest.mark.parametrize("name", sorted(BUILTIN_RULES))
 def test_no_built_in_rule_passes_a_run_without_steps_or_with_other_tensors(name: str) -> None:
     given: dict[str, Any] = {"rule": name, **ARGUMENTS.get(name, {})}
-    for values in ({}, {step: {"x": np.array(["text"])} for step in range(3)}):
-        trial = run_of(values)  # type: ignore[arg-type]
+    runs: list[Values] = [{}, {step: {"x": np.array(["text"])} for step in range(3)}]
+    for values in runs:
+        trial = run_of(values)
         if name == "SimilarAcrossRuns":
             given["other_trial"] = trial
         (outcome,) = run_rules(trial, [given], record=False).outcomes
@@ -596,7 +599,9 @@ def test_what_wavers_is_one_finding() -> None:
 
 
 def test_repeats_are_counted_in_saved_steps_and_for_each_tensor_and_worker() -> None:
-    values = {step * 1000: {"a": 5.0 * (step in (0, 5)), "b": 5.0 * (step == 5)} for step in range(9)}  # fmt: skip
+    values: Values = {
+        step * 1000: {"a": 5.0 * (step in (0, 5)), "b": 5.0 * (step == 5)} for step in range(9)
+    }
     assert places(run_rules(run_of(values), [Above]).findings) == [(0, "a"), (5000, "b")]
 
 

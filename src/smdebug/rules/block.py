@@ -199,6 +199,12 @@ class StepBlock:
 
     def sizes(self, table: Table, unknown: int = 0) -> Ints:
         """The number of elements, for every cell of a table; `unknown` where it is not known."""
+        return np.where(table.present, self._row_sizes(unknown)[table.rows], unknown)
+
+    # ---- inside
+
+    def _row_sizes(self, unknown: int) -> Ints:
+        """The number of elements of every row."""
         shapes = one_array(self._rows["shape"])
         lengths = shapes.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False)
         counts = np.where(lengths == 0, 1, unknown)
@@ -206,9 +212,7 @@ class StepBlock:
         if len(inside):
             starts = np.concatenate([[0], np.cumsum(lengths[inside])[:-1]])
             counts[inside] = np.multiply.reduceat(shapes.flatten().to_numpy(), starts)
-        return np.where(table.present, counts[table.rows], unknown)
-
-    # ---- inside
+        return counts
 
     def _modes_of_steps(self, first: Ints) -> tuple[Ints, Ints]:
         """Mode and mode step of every step; `first` says where its first row stands."""
@@ -267,7 +271,10 @@ class StepBlock:
             fresh = ~present[places]
             numbers[places[fresh]] = _of_scalars(values[fresh], name)
             present[places] = True
-        for chunk in self._chunks(rows[~known]):
+        # Of most rows only numbers were saved; looking for their values one by one takes long.
+        saved = one_array(self._rows["offset"]).is_valid().to_numpy(zero_copy_only=False)
+        saved = saved | (self._row_sizes(unknown=-1) == 0)
+        for chunk in self._chunks(rows[~known & saved[rows]]):
             arrays = self.trial.row_values(self._rows.take(pa.array(chunk)))
             for place, array in zip(chunk.tolist(), arrays, strict=True):
                 if array is not None and array.dtype.kind not in "USO":

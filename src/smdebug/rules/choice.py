@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config import checks
 from smdebug.config.need import Need
 
 if TYPE_CHECKING:
-    import re
-
     from smdebug.config.collection import Collection
     from smdebug.trials.trial import Trial
 
@@ -21,6 +20,7 @@ class TensorChoice:
         collections: names of collections: a list or a string with commas.
         regexes: regexes of tensor names: a list or a string with commas.
         everything: choose all tensors when neither is given.
+        key: what the user calls the regexes, for the error message.
 
     Attributes:
         matched: whether any tensor of the trial was chosen.
@@ -33,13 +33,18 @@ class TensorChoice:
     """
 
     def __init__(
-        self, collections: Any = None, regexes: Any = None, everything: bool = False
+        self,
+        collections: Any = None,
+        regexes: Any = None,
+        everything: bool = False,
+        key: str = "tensor_regex",
     ) -> None:
         self.collections = checks.comma_list("collection_names", collections)
-        self.regexes = checks.comma_list("tensor_regex", regexes)
-        self._patterns: list[re.Pattern[str]] = [
-            checks.regex("tensor_regex", regex) for regex in self.regexes
-        ]
+        if isinstance(regexes, str):
+            # A comma within braces belongs to a regex.
+            regexes = re.split(r",(?![^{}]*\})", regexes)
+        self.regexes = checks.comma_list(key, regexes)
+        self._patterns = [checks.regex(key, regex) for regex in self.regexes]
         self._everything = everything and not self.collections and not self.regexes
         self._known: dict[str, bool] = {}
         self._found: dict[str, Collection] = {}

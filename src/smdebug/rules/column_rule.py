@@ -113,9 +113,10 @@ class ColumnRule(Rule):
         regexes: Any = None,
         everything: bool = False,
         required: bool = True,
+        key: str = "tensor_regex",
     ) -> TensorChoice:
         """Makes a choice of tensors; if a required one finds none, the rule could not run."""
-        choice = TensorChoice(collections, regexes, everything)
+        choice = TensorChoice(collections, regexes, everything, key)
         self.choices.append((choice, required))
         return choice
 
@@ -224,7 +225,7 @@ class ColumnRule(Rule):
             for place in np.flatnonzero(now & ~state).tolist():
                 column, value = table.columns[place], float(shown[row, place])
                 yield self.finding(
-                    block, step, sentence(column, value), column, value, threshold
+                    block, step, sentence(column, value), column, value, threshold, about
                 )  # fmt: skip
             state = np.where(table.present[row], now, state)
         self._holding.update(zip(keys, state.tolist(), strict=True))
@@ -237,13 +238,15 @@ class ColumnRule(Rule):
         column: Column | None = None,
         value: float | None = None,
         threshold: float | None = None,
+        about: str = "",
     ) -> Finding:
-        """Makes a finding at a step of a block."""
+        """Makes a finding at a step of a block; `about` tells conditions of one tensor apart."""
         mode, mode_step = block.mode(step)
         tensor, worker = (None, None) if column is None else column
         return Finding(
-            self.rule_name, step, message, tensor, value, threshold, mode, mode_step, worker
-        )
+            self.rule_name, step, message, tensor, value, threshold, mode, mode_step, worker,
+            about=about,
+        )  # fmt: skip
 
     # ---- what the runner uses
 

@@ -9,7 +9,7 @@ from smdebug.rules.registry import BUILTIN_RULES, rule_class
 if TYPE_CHECKING:
     from smdebug.rules.rule import Rule
 
-__all__ = sorted(BUILTIN_RULES)  # noqa: PLE0605 - the names of the registry, and no others
+__all__ = sorted(BUILTIN_RULES)
 
 
 def __getattr__(name: str) -> type[Rule]:

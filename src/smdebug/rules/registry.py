@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from smdebug.trials.trial import Trial
 
 ENTRY_POINT_GROUP = "smdebug.rules"
+# Parameters of a function that stand for any number of them.
+_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 # Every built-in rule with the module it is in.
 BUILTIN_RULES = {
@@ -78,14 +80,16 @@ def rule_class(name: str) -> type[Rule]:
     """
     path, colon, in_file = name.rpartition(":")
     if colon and path.endswith(".py"):
-        return _checked(getattr(_module_at(path), in_file, None), in_file, path)
+        module = _module_at(path)
+        return _checked(getattr(module, in_file, None), in_file, path, _rules_in(module))
     if name in BUILTIN_RULES:
         module = importlib.import_module(f"smdebug.rules.builtin.{BUILTIN_RULES[name]}")
         return _checked(getattr(module, name), name, module.__name__)
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         if entry.name == name:
             return _checked(entry.load(), name, entry.value)
-    near = difflib.get_close_matches(name, rule_names(), n=3, cutoff=0.5)
+    spelt = {known.lower(): known for known in rule_names()}
+    near = [spelt[each] for each in difflib.get_close_matches(name.lower(), spelt, 3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(rule_names())}"
     raise SMDebugValueError(f"rule must be the name of a rule, got {checks.shown(name)}; {hint}")
 
@@ -127,17 +131,26 @@ class RuleSpec:
         """
         if self.kind.needs is Rule.needs:
             return ()
-        return self.kind(None, **self._shown_parameters()).needs()
+        kind: Any = self.kind
+        found: tuple[Need, ...] = kind(None, **self._shown_parameters()).needs()
+        return found
 
     def _shown_parameters(self) -> dict[str, Any]:
         """The parameters without the actions, which may hold addresses and secrets."""
         return {key: value for key, value in self.parameters.items() if key != "action_str"}
 
     def _check_parameters(self) -> None:
-        known = inspect.signature(self.kind).parameters
-        if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in known.values()):
+        _, *known = inspect.signature(self.kind).parameters.values()
+        named = [each for each in known if each.kind not in _ANY]
+        for each in named:
+            if each.default is each.empty and each.name not in self.parameters:
+                raise SMDebugValueError(
+                    f"rule {self.kind.__name__} must be told {each.name}, got "
+                    f"{', '.join(map(str, self.parameters)) or 'no parameters'}"
+                )
+        if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in known):
             return
-        names = list(known)[1:]
+        names = [each.name for each in named]
         for name in self.parameters:
             if name not in names:
                 raise SMDebugValueError(
@@ -208,20 +221,29 @@ def _parsed_text(text: str) -> tuple[str, dict[str, Any]]:
     return name, parameters
 
 
-def _checked(kind: Any, name: str, where: str) -> type[Rule]:
+def _checked(kind: Any, name: str, where: str, there: list[str] | None = None) -> type[Rule]:
     if not isinstance(kind, type) or not issubclass(kind, Rule):
+        hint = "" if there is None else f"; its rules: {', '.join(there) or 'none'}"
         raise SMDebugValueError(
-            f"{where} must hold a subclass of smdebug.rules.Rule called {name}, got {kind!r}"
+            f"{where} must hold a subclass of smdebug.rules.Rule called {name}, got {kind!r}{hint}"
         )
     return kind
+
+
+def _rules_in(module: ModuleType) -> list[str]:
+    own = (each for each in vars(module).values() if isinstance(each, type))
+    return [each.__name__ for each in own if issubclass(each, Rule) and each is not Rule]
 
 
 def _module_at(path: str) -> ModuleType:
     file = Path(path).expanduser()
     if not file.is_file():
         raise SMDebugValueError(f"rule must be in a Python file, got {checks.shown(path)}: no file")
-    # Under a name of its own, so that it hides no module of the user's.
-    name = f"smdebug_rules_{file.stem}_{abs(hash(str(file.resolve())))}"
+    # Under a name of its own, so that it hides no module of the user's; another one for a file
+    # that was changed, as they are in a notebook.
+    state = file.stat()
+    version = hash((str(file.resolve()), state.st_mtime_ns, state.st_size))
+    name = f"smdebug_rules_{file.stem}_{abs(version)}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)

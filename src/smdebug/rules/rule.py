@@ -122,7 +122,8 @@ def _are_trials(value: object) -> bool:
 
 
 def _trials(value: object) -> list[Trial]:
-    trials = list(value) if isinstance(value, list | tuple) else [value]
-    if not all(isinstance(trial, Trial) for trial in trials):
+    given = list(value) if isinstance(value, list | tuple) else [value]
+    trials = [trial for trial in given if isinstance(trial, Trial)]
+    if len(trials) < len(given):
         raise SMDebugTypeError(f"other_trials must be a trial or a list of them, got {value!r}")
     return trials

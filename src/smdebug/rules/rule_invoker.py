@@ -64,9 +64,22 @@ def invoke_rule(
             if fired.end_of_rule:
                 break
         step = _next_step(trial, step)
-    rule_obj.close()
     if isinstance(rule_obj, ColumnRule):
-        rule_obj.require_information()
+        _finish(rule_obj, end_step, raise_eval_cond)
+    rule_obj.close()
+
+
+def _finish(rule: ColumnRule, end_step: int | None, raise_eval_cond: bool) -> None:
+    """Has a rule say what can be said only at the end of a run."""
+    if end_step is None:
+        for finding in rule.finish():
+            rule.act(finding)
+            if raise_eval_cond:
+                raise RuleEvaluationConditionMet(
+                    rule.rule_name, finding.step, tensor=finding.tensor, message=finding.message
+                )
+            logger.info("%s", finding)
+    rule.require_information()
 
 
 def _next_step(trial: Trial, step: int) -> int:

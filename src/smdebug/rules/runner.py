@@ -290,7 +290,9 @@ class Repeats:
 
     def is_one(self, rule: int, finding: Finding) -> bool:
         """Whether a finding of a rule, given by its number, was there shortly before."""
-        key = (rule, finding.tensor, finding.worker)
+        key = (
+            rule, finding.tensor, finding.worker, finding.mode, finding.threshold, finding.about,
+        )  # fmt: skip
         place = int(np.searchsorted(self._steps, finding.step))
         last = self._last.get(key)
         self._last[key] = place

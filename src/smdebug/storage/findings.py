@@ -54,6 +54,7 @@ class Finding:
         mode_step: the number of the step within its mode.
         worker: whose tensor.
         time: when it was found, in seconds since 1970.
+        about: tells several conditions of one rule and tensor apart; not kept.
 
     Example:
         >>> print(Finding("VanishingGradient", 40, "gradient/fc.weight has vanished"))
@@ -70,10 +71,11 @@ class Finding:
     mode_step: int | None = None
     worker: str | None = None
     time: float = field(default_factory=clock.time)
+    about: str = ""
 
     def _compared(self) -> tuple[object, ...]:
         # NaN is not equal to itself; a finding about one is, and when it was found is no matter.
-        values = [value for name, value in vars(self).items() if name != "time"]
+        values = [value for name, value in vars(self).items() if name not in ("time", "about")]
         return tuple("nan" if value != value else value for value in values)
 
     def __eq__(self, other: object) -> bool:
@@ -89,7 +91,9 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, with the mode by name."""
-        return {**dataclasses.asdict(self), "mode": self.mode.name}
+        fields = {**dataclasses.asdict(self), "mode": self.mode.name}
+        del fields["about"]
+        return fields
 
 
 def write_findings(store: Store, findings: Sequence[Finding]) -> str | None:

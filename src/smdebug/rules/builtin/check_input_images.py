@@ -66,7 +66,7 @@ class CheckInputImages(ColumnRule):
         super().__init__(base_trial, action_str)
         self.threshold_mean = checks.number("threshold_mean", threshold_mean, minimum=0)
         self.threshold_samples = checks.whole_number("threshold_samples", threshold_samples, 1)
-        self.images = self.choose([_COLLECTION], regex)
+        self.images = self.choose([_COLLECTION], regex, key="regex")
         self.channel = checks.whole_number("channel", channel, 1)
         if self.channel >= _AXES:
             raise SMDebugValueError(

@@ -95,9 +95,12 @@ class ClassImbalance(ColumnRule):
         )
         self.samples = checks.whole_number("samples", samples, 1)
         self.argmax = checks.boolean("argmax", argmax)
-        self.labels = self.choose([CollectionKeys.LABELS], labels_regex)
+        self.labels = self.choose([CollectionKeys.LABELS], labels_regex, key="labels_regex")
         self.predictions = self.choose(
-            [CollectionKeys.PREDICTIONS], predictions_regex, required=False
+            [CollectionKeys.PREDICTIONS],
+            predictions_regex,
+            required=False,
+            key="predictions_regex",
         )
         self._reader = ClassReader(self.argmax)
         self._tallies: dict[str, _Tally] = {}

@@ -81,8 +81,8 @@ class Confusion(ColumnRule):
         self.category_no = (
             None if category_no is None else checks.whole_number("category_no", category_no, 2)
         )
-        self.labels = self.choose(labels_collection, labels)
-        self.predictions = self.choose(predictions_collection, predictions)
+        self.labels = self.choose(labels_collection, labels, key="labels")
+        self.predictions = self.choose(predictions_collection, predictions, key="predictions")
         self.min_diag = checks.number("min_diag", min_diag, 0, 1)
         self.max_off_diag = checks.number("max_off_diag", max_off_diag, 0, 1)
         self._reader = ClassReader()

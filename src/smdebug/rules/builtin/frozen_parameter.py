@@ -154,7 +154,9 @@ class FrozenParameter(ColumnRule):
                 column, count = state.columns[place], float(counts[place])
                 if self.begins((about, column), bool(holds[place]), step):
                     message = f"{column.tensor} {_SAID[about].format(count)}"
-                    yield self.finding(block, step, message, column, count, float(self.patience))
+                    yield self.finding(
+                        block, step, message, column, count, float(self.patience), about
+                    )  # fmt: skip
             state.holding[about] = holds
         limit = _LONG * self.patience
         if self.begins(("nobody", worker), state.nobody >= limit, step):

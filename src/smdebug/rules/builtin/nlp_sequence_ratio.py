@@ -170,7 +170,7 @@ class NLPSequenceRatio(ColumnRule):
                 )
                 # Of all workers together, so of none.
                 found = self.finding(block, step, message, None, percent, limit)
-                yield replace(found, tensor=tensor)
+                yield replace(found, tensor=tensor, about=f"token {token:g}")
 
 
 class _Counts(NamedTuple):

@@ -148,8 +148,11 @@ class SimilarAcrossRuns(ColumnRule):
         self.tensors.seen = self.tensors.seen or bool(raw.any())
         differences = self._by_value(mine, theirs, here, there, raw)
         self._by_numbers(mine, theirs, here, there, here.present & ~raw, differences)
+        # Most tensors neither differ nor did.
+        places = {place for _, place in differences}
+        places |= {place for place, each in enumerate(here.columns) if self._holding.get(each)}
         for row, step in enumerate(here.steps.tolist()):
-            for place in np.flatnonzero(here.present[row]).tolist():
+            for place in sorted(place for place in places if here.present[row, place]):
                 column, found = here.columns[place], differences.get((row, place))
                 if self.begins(column, found is not None, step) and found is not None:
                     yield self.finding(
@@ -199,9 +202,13 @@ class SimilarAcrossRuns(ColumnRule):
             return
         for name in REDUCTION_NAMES:
             a, ours = mine.numbers(name, here, where)
-            b, others = theirs.numbers(name, there, where)
-            self.tensors.seen = self.tensors.seen or bool((ours & others).any())
-            apart = ours & others & ~np.isclose(a, b, _RTOL, _ATOL, equal_nan=True)
+            b, others = theirs.numbers(name, there, where if ours.any() else ours)
+            both = ours & others
+            if not both.any():
+                continue
+            self.tensors.seen = True
+            apart = both & (a != b)
+            apart[apart] = ~np.isclose(a[apart], b[apart], _RTOL, _ATOL, equal_nan=True)
             for row, place in np.argwhere(apart).tolist():
                 told = f"its {name} is {a[row, place]:.6g} here and {b[row, place]:.6g} there"
                 size = float(abs(a[row, place] - b[row, place]))

@@ -146,14 +146,14 @@ class WeightUpdateRatio(ColumnRule):
                 block, step,
                 f"{column.tensor} moves too far: {told}, above {self.large_threshold:.3g}; the "
                 "learning rate may be too high",
-                column, ratio, self.large_threshold,
+                column, ratio, self.large_threshold, "large",
             )  # fmt: skip
         if self.begins(("small", column), small >= SMALL_IN_A_ROW, step):
             yield self.finding(
                 block, step,
                 f"{column.tensor} hardly moves: {told}, {SMALL_IN_A_ROW} times in a row below "
                 f"{self.small_threshold:.3g}; the learning rate may be too low",
-                column, ratio, self.small_threshold,
+                column, ratio, self.small_threshold, "small",
             )  # fmt: skip
 
     def _before(self, value: RawValue, mode_step: int) -> _Saved | None:

@@ -175,8 +175,9 @@ FAULTS: list[Fault] = [
         partial(perceptron, 21),
         partial(planting.learning_rate, factor=1e-9, step=65),
         "WeightUpdateRatio",
+        every=1,
         step=65,
-        within=40,
+        within=60,
         tensor=r"^Mlp_fc\d\.weight$",
     ),
     _fault(
