@@ -3,13 +3,16 @@
 PYTHON ?= python3
 NOX := .tools/bin/nox
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo gym test lint bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 demo: $(NOX)  ## train two deep networks, save what happens inside, show why one does not learn
 	@$(NOX) --session demo
+
+gym: $(NOX)  ## plant faults in real trainings, and see which rule finds which
+	@$(NOX) --session gym
 
 test: $(NOX)  ## run every check: lint, all test suites, each in its own environment
 	@$(NOX)

@@ -92,6 +92,13 @@ def demo(session: nox.Session) -> None:
 
 
 @nox.session
+def gym(session: nox.Session) -> None:
+    """Faults planted in real trainings, and which rule finds which."""
+    install(session, "-e", ".", TORCH)
+    session.run("python", "-m", "smdebug.testing.faults", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """The performance figures, beside other libraries and the plain operations below us."""
     install(session, "-e", ".[sql]", TORCH, *BENCH_PACKAGES)

@@ -14,6 +14,7 @@ from benchmarks import (
     hundred_million,
     index_scale,
     raw_tensors,
+    rules_pass,
 )
 from benchmarks.figure import Figure, table
 
@@ -25,6 +26,7 @@ FIGURES = {
     "hundred_million": hundred_million.measure,
     "hook_cost": hook_cost.measure,
     "hook_memory": hook_memory.measure,
+    "rules_pass": rules_pass.measure,
 }
 
 

@@ -165,7 +165,8 @@ def test_a_rule_that_is_made_stays_as_it_is(trial: Trial) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [None, 5, 1.5, b"VanishingGradient", [], ["VanishingGradient"], (), ("VanishingGradient",),
-     set(), ("VanishingGradient", 5), ("VanishingGradient", {}, {}), {}, {"threshold": 1}, {"rule": 5},
+     set(), ("VanishingGradient", 5), ("VanishingGradient", {}, {}), {}, {"threshold": 1},
+     {"rule": 5},
      {"rule": None}, (5, {}), (None, {}), int, Trial, object, {"rule": dict}],
     ids=repr,
 )  # fmt: skip

@@ -254,8 +254,7 @@ class ColumnRule(Rule):
         """Judges a block and remembers the steps at which something is wrong."""
         for choice, _ in self.choices:
             choice.look_at(block.trial)
-        # By step, as if each came alone: a rule may look at one condition after the other.
-        found = sorted(self.judge(block), key=lambda finding: finding.step)
+        found = list(self.judge(block))
         for finding in found:
             self._found.setdefault(finding.step, finding)
         if len(block):

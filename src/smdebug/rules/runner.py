@@ -109,8 +109,7 @@ class RuleRunner:
             for block in blocks_of(self.trial, self._judged + 1, sorted(reads)):
                 self._repeats.begin(block.steps)
                 for place, rule in enumerate(self.rules):
-                    judge = rule if isinstance(rule, ColumnRule) else self._invoked[place]
-                    found += self._caught(place, lambda: judge.look(block))  # noqa: B023
+                    found += self._caught(place, lambda: self._judge(place, rule, block))  # noqa: B023
                 self._judged = int(block.steps[-1])
         for place, rule in enumerate(self.rules):
             if isinstance(rule, ColumnRule) and not self.trial.loaded_all_steps:
@@ -158,6 +157,12 @@ class RuleRunner:
 
     def _columns(self) -> list[ColumnRule]:
         return [rule for rule in self.rules if isinstance(rule, ColumnRule)]
+
+    def _judge(self, place: int, rule: Rule, block: StepBlock) -> Iterable[Finding]:
+        if not isinstance(rule, ColumnRule):
+            return self._invoked[place].look(block)
+        # By step, as if each came alone: a rule may look at one condition after the other.
+        return sorted(rule.look(block), key=lambda finding: finding.step)
 
     def _caught(self, place: int, work: Callable[[], Iterable[Finding]]) -> list[Finding]:
         """What a rule finds; one that raises is out, and the others go on."""
