@@ -172,10 +172,7 @@ class StepBlock:
 
     def has_value(self, table: Table) -> Bools:
         """Where the tensors themselves were saved, for every cell of a table."""
-        saved = np.zeros(len(self._rows), bool)
-        for name in ("offset", "value"):
-            saved |= one_array(self._rows[name]).is_valid().to_numpy(zero_copy_only=False)
-        found: Bools = np.where(table.present, saved[table.rows], False)
+        found: Bools = np.where(table.present, self._has_value()[table.rows], False)
         return found
 
     def raw(
@@ -183,6 +180,8 @@ class StepBlock:
     ) -> Iterator[RawValue]:
         """The chosen tensors themselves, by step and in the order they were saved."""
         rows = self._chosen(choose, mode)
+        # Most rows may have reductions only.
+        rows = rows[self._has_value()[rows]]
         positions = self._rows["position"].to_numpy()
         rows = rows[np.lexsort((positions[rows], self._step_of[rows]))]
         for chunk in self._chunks(rows):
@@ -249,6 +248,13 @@ class StepBlock:
         if mode is not None and mode is not ModeKeys.GLOBAL:
             chosen &= (self._mode == mode.value)[self._step_of]
         return np.flatnonzero(chosen)
+
+    def _has_value(self) -> Bools:
+        """The rows whose tensors were saved themselves; empty ones always are."""
+        saved = self._row_sizes(1) == 0
+        for name in ("offset", "value"):
+            saved |= one_array(self._rows[name]).is_valid().to_numpy(zero_copy_only=False)
+        return saved
 
     def _number(self, reduction: str) -> tuple[Floats, Bools]:
         """A reduction of all rows, and where it is known."""

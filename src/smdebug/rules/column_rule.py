@@ -254,7 +254,8 @@ class ColumnRule(Rule):
         """Judges a block and remembers the steps at which something is wrong."""
         for choice, _ in self.choices:
             choice.look_at(block.trial)
-        found = list(self.judge(block))
+        # By step, as if each came alone: a rule may look at one condition after the other.
+        found = sorted(self.judge(block), key=lambda finding: finding.step)
         for finding in found:
             self._found.setdefault(finding.step, finding)
         if len(block):

@@ -159,10 +159,9 @@ class RuleRunner:
         return [rule for rule in self.rules if isinstance(rule, ColumnRule)]
 
     def _judge(self, place: int, rule: Rule, block: StepBlock) -> Iterable[Finding]:
-        if not isinstance(rule, ColumnRule):
-            return self._invoked[place].look(block)
-        # By step, as if each came alone: a rule may look at one condition after the other.
-        return sorted(rule.look(block), key=lambda finding: finding.step)
+        return (
+            rule.look(block) if isinstance(rule, ColumnRule) else self._invoked[place].look(block)
+        )
 
     def _caught(self, place: int, work: Callable[[], Iterable[Finding]]) -> list[Finding]:
         """What a rule finds; one that raises is out, and the others go on."""

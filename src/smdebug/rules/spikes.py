@@ -30,7 +30,8 @@ class _Series:
 class SpikeLimits:
     """Says for every number of a series how large it may be, going by the numbers before it.
 
-    With the median m and the median absolute deviation d of the last `window` numbers, the limit is
+    With the median m of the last `window` numbers, and the median d of how far they are off a
+    straight line through them (through the medians of their two halves), the limit is
 
         m + factor * max(1.4826 d, floor * |m|, 0.01 * s)
 
@@ -114,9 +115,15 @@ class SpikeLimits:
 
 
 def _spread(windows: Floats) -> tuple[Floats, Floats]:
-    median = np.median(windows, axis=1)
-    deviation = _DEVIATION * np.median(np.abs(windows - median[:, None]), axis=1)
-    return median, deviation
+    """The median of each window, and the deviation of its numbers from its trend."""
+    length = windows.shape[1]
+    half = length // 2
+    rise = np.median(windows[:, -half:], axis=1) - np.median(windows[:, :half], axis=1)
+    # From the middle of one half to the middle of the other.
+    places = (np.arange(length) - (length - 1) / 2) / (length - half)
+    level = windows - rise[:, None] * places
+    off = np.abs(level - np.median(level, axis=1)[:, None])
+    return np.median(windows, axis=1), _DEVIATION * np.median(off, axis=1)
 
 
 def beginnings(rule: ColumnRule, key: object, steps: Ints, holds: Bools) -> Iterator[int]:

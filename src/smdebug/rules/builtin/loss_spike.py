@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from smdebug.rules.losses import Round
     from smdebug.trials.trial import Trial
 
-# Noise that a loss is always granted: 3 % of it.
-_FLOOR = 0.03
+# Noise that a loss is always granted: 5 % of it.
+_FLOOR = 0.05
 
 
 class LossSpike(ColumnRule):
@@ -32,10 +32,10 @@ class LossSpike(ColumnRule):
 
     A value is compared with the last `window` saved values of the same tensor, worker and mode:
     with their median and `factor` times their robust deviation, as `SpikeLimits` has it. The
-    deviation is at least 3 % of the median and 1 % of the level at which the loss began, so that a
+    deviation is at least 5 % of the median and 1 % of the level at which the loss began, so that a
     loss close to zero does not spike whenever a batch is hard. Where all those values are positive,
     the loss must stand out on a logarithmic scale as well: the losses of single batches often
-    differ by a factor, not by an amount. With the defaults and little noise that is a jump by 27 %.
+    differ by a factor, not by an amount. With the defaults and little noise that is a jump by a half.
 
     Nothing is said before `min_history` values have come. A loss that rises and stays up is found
     where it rises. A value that is not finite is found when any finite one came before it.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from smdebug.trials.trial import Trial
 
 # How many standard errors a difference must have.
-_ERRORS = 2.0
+_ERRORS = 3.0
 
 
 class _Gap(NamedTuple):
@@ -49,7 +49,7 @@ class Overfit(ColumnRule):
 
     at `patience` evaluations in a row. The mean of a few batches is noisy, so the differences V - T
     of the evaluations in a row must also be more than chance, taken together: their sum at least
-    two standard errors. The variance of one of them is s^2 (1/n + 1/m) when n training losses and m
+    three standard errors. The variance of one of them is s^2 (1/n + 1/m) when n training losses and m
     losses of the evaluation are in the means, with s^2 half the mean squared difference of training
     losses that follow each other. A gap that stays is found soon, whatever the noise.
 
