@@ -31,6 +31,8 @@ _WINDOW_STEPS = 10
 _WINDOWS = 3
 # By so much a class that is being learned gets better in that time.
 _BETTER = 0.05
+# A model whose share over all classes falls below this part of itself in that time is learning.
+_LEARNING = 0.95
 # What a class needs in a window before its share of wrong predictions means something.
 _CLASS_LABELS = 10
 # A model that says one class so often has collapsed.
@@ -48,12 +50,14 @@ class ClassImbalance(ColumnRule):
     `threshold_imbalance` times as many as the class with the fewest. It is judged at every step
     from `samples` labels on, and not before there are 20 labels for each class on average, because
     the counts of many classes differ by chance. A class that never came is not known, and does not
-    count: labels that are all the same say nothing.
+    count: labels that are all the same say nothing. Whole numbers with more than one axis are words
+    or pixels, which are never equally frequent: they are not judged for imbalance.
 
     *Misprediction*: labels are gathered in windows of consecutive steps; a window ends when it has
     `samples` labels, 20 for each class on average, and 10 steps. A class is given up when in 3
     windows in a row more than `threshold_misprediction` of its labels were mispredicted, the last
-    share is no better than the first by 5 % of the labels, and in each of the windows
+    share is no better than the first by 5 % of the labels, neither is that over all classes together
+    by a twentieth of itself, and in each of the windows
 
     - the share over all classes together was at most half of that: the others were learned, or
     - the model said one class in 90 % of all cases, and that has at most half of the labels.
@@ -139,6 +143,8 @@ class ClassImbalance(ColumnRule):
                 classes = self._reader.read(tensor, label.array, said)
                 if classes is not None:
                     tally = self._tallies.setdefault(tensor, _Tally())
+                    whole = label.array.dtype.kind in "iu"
+                    tally.dense = tally.dense or (whole and label.array.squeeze().ndim > 1)
                     tally.add(classes)
                     tally.said_by = prediction.column.tensor if prediction else tally.said_by
                     counted[tensor] = None
@@ -171,7 +177,8 @@ class ClassImbalance(ColumnRule):
         tally = self._tallies[tensor]
         if tally.total >= max(self.samples, LABELS_PER_CLASS * len(tally.labels)):
             self._judged_any = True
-            yield from self._imbalance(block, step, tensor, tally)
+            if not tally.dense:
+                yield from self._imbalance(block, step, tensor, tally)
         tally.window.steps += 1
         if tally.window_is_full(self.samples):
             yield from self._mispredicted(block, step, tensor, tally)
@@ -244,8 +251,10 @@ class _Tally:
         total: their sum.
         seen: per class, the labels since the class was last judged.
         wrong: those of them that were mispredicted.
-        streaks: the shares of a class in the windows in a row in which it was too high.
+        streaks: the share of a class, and that over all classes, in the windows in a row in which
+            it was too high.
         said_by: the name of the predictions.
+        dense: the labels are words or pixels.
         window: the current window.
     """
 
@@ -253,8 +262,9 @@ class _Tally:
     total: int = 0
     seen: Counter[int] = field(default_factory=Counter)
     wrong: Counter[int] = field(default_factory=Counter)
-    streaks: dict[int, list[float]] = field(default_factory=dict)
+    streaks: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     said_by: str = ""
+    dense: bool = False
     window: _Window = field(default_factory=_Window)
 
     def add(self, classes: Classes) -> None:
@@ -294,7 +304,7 @@ class _Tally:
             given_up = len(self.labels) > 1 and share > limit
             holds = given_up and (collapsed or overall <= share / 2)
             before = self.streaks.get(label, [])[1 - _WINDOWS :]
-            self.streaks[label] = [*before, share] if holds else []
+            self.streaks[label] = [*before, (share, overall)] if holds else []
         for label in shares:
             del self.seen[label], self.wrong[label]
         return shares, overall
@@ -302,7 +312,10 @@ class _Tally:
     def is_given_up(self, label: int) -> bool:
         """Whether a class has been mispredicted for long enough, and does not get better."""
         streak = self.streaks[label]
-        return len(streak) == _WINDOWS and streak[-1] > streak[0] - _BETTER
+        if len(streak) < _WINDOWS:
+            return False
+        (share, overall), (last, overall_last) = streak[0], streak[-1]
+        return last > share - _BETTER and overall_last > _LEARNING * overall
 
 
 def _counts(classes: Any) -> dict[int, int]:

@@ -213,7 +213,5 @@ def _message(cells: NonFiniteCells, row: int, place: int, others: int, only_grad
     named = f"{tensor}, {kind}," if kind else tensor
     affected = f"{others} other tensors are" if others > 1 else "1 other tensor is"
     rest = f"{affected} affected" if others else "no other tensor is affected"
-    hint = (
-        "; only gradients are, and a gradient scaler skips such a step" if only_gradients else ""
-    )
+    hint = "; only gradients are, and a gradient scaler skips such a step" if only_gradients else ""
     return f"{named} is the first tensor of the step with {what}{many}; {rest}{hint}"
