@@ -14,7 +14,7 @@ from smdebug.trials import create_trial
 
 # What the original service had.
 NEW = {"NonFinite", "GradientSpike", "LossSpike", "FrozenParameter", "ReplicaDivergence"}
-NEEDED = {
+NEEDED: dict[str, dict[str, Any]] = {
     "AllZero": {"collection_names": "gradients"},
     "UnchangedTensor": {"collection_names": "gradients"},
     "TensorVariance": {"collection_names": "weights", "max_threshold": 1e6},

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,9 +27,8 @@ from smdebug.exceptions import (
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules import ColumnRule, Finding, Outcome, Rule, RuleReport, RuleRunner, run_rules
 from smdebug.rules.builtin.vanishing_gradient import VanishingGradient
-from smdebug.rules.column_rule import blocks_of
+from smdebug.rules.column_rule import QUIET_STEPS, blocks_of
 from smdebug.rules.registry import BUILTIN_RULES, RuleSpec, make_rule
-from smdebug.rules.runner import QUIET_STEPS
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.findings import read_reports
 from smdebug.storage.memory import MemoryStore
@@ -806,3 +806,23 @@ def test_conditions_of_one_rule_do_not_hide_each_other() -> None:
     values = course([0, 9, 0, -9, 0, 9, -9])
     found = run_rules(run_of(values), [TwoSided]).findings
     assert [(each.step, each.value) for each in found] == [(1, 9.0), (3, -9.0)]
+
+
+class Adaptive(Above):
+    """Compares with a limit that moves, as one that is learned from the run does."""
+
+    def judge(self, block: StepBlock) -> Iterator[Finding]:
+        for finding in super().judge(block):
+            yield replace(finding, threshold=finding.step / 7)
+
+
+def test_a_limit_that_moves_does_not_make_a_repeat_new() -> None:
+    found = run_rules(run_of(course([0, 5] * 50)), [Adaptive]).findings
+    assert [each.step for each in found] == [1]
+
+
+@pytest.mark.parametrize("quiet", [2, QUIET_STEPS - 1, QUIET_STEPS])
+def test_what_held_a_moment_ago_is_not_new_however_long_ago_it_began(quiet: int) -> None:
+    held = 5 * QUIET_STEPS
+    found = steps_found([0, *[5] * held, *[0] * quiet, 5, 0])
+    assert found == [1, *([held + quiet + 1] if quiet >= QUIET_STEPS else [])]

@@ -21,7 +21,8 @@ from tests.rules.tensor_runs import (
 from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.rules import invoke_rule
-from smdebug.rules.builtin.exploding_tensor import CLUES, ExplodingTensor
+from smdebug.rules.builtin.exploding_tensor import ExplodingTensor
+from smdebug.rules.non_finite import CLUES
 from smdebug.testing.runs import make_run
 from smdebug.trials.create import create_trial
 

@@ -6,12 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
-from smdebug.rules import invoke_rule, make_rule
-from smdebug.rules.builtin.gradient_spike import GradientSpike
-from smdebug.rules.spikes import SpikeLimits
-from smdebug.trials.create import create_trial
 from tests.rules.loss_runs import (
     TRAIN,
     batches,
@@ -23,6 +17,12 @@ from tests.rules.loss_runs import (
     same_in_parts,
     write,
 )
+
+from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
+from smdebug.rules import invoke_rule, make_rule
+from smdebug.rules.builtin.gradient_spike import GradientSpike
+from smdebug.rules.spikes import SpikeLimits
+from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,8 +49,10 @@ def gradients(norms: dict[str, Any], missing: dict[str, int] | None = None) -> l
 
 
 def spiky(count: int = 60, at: int = 40, size: float = 30.0) -> dict[str, Any]:
-    norms = {name: noisy(np.full(count, scale), 0.1, seed)
-             for seed, (name, scale) in enumerate([("a", 1.0), ("b", 3.0), ("c", 0.01)])}
+    norms = {
+        name: noisy(np.full(count, scale), 0.1, seed)
+        for seed, (name, scale) in enumerate([("a", 1.0), ("b", 3.0), ("c", 0.01)])
+    }
     norms["a"][at] *= size
     # Grows by a larger factor, and hardly counts.
     norms["c"][at] *= 2 * size

@@ -6,13 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
-from smdebug.mode_keys import ModeKeys
-from smdebug.rules import invoke_rule, make_rule
-from smdebug.rules.builtin.loss_not_decreasing import LossNotDecreasing
-from smdebug.rules.courses import Course
-from smdebug.trials.create import create_trial
 from tests.rules.loss_runs import (
     EVAL,
     GLOBAL,
@@ -30,8 +23,16 @@ from tests.rules.loss_runs import (
     write,
 )
 
+from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
+from smdebug.rules import invoke_rule, make_rule
+from smdebug.rules.builtin.loss_not_decreasing import LossNotDecreasing
+from smdebug.rules.courses import Course
+from smdebug.trials.create import create_trial
+
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from smdebug.mode_keys import ModeKeys
 
 NAME = "LossNotDecreasing"
 EXAMPLE = [0.30, 0.33, 0.31, 0.30, 0.28]

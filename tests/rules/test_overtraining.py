@@ -6,11 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
-from smdebug.rules import invoke_rule, make_rule
-from smdebug.rules.builtin.overtraining import Overtraining
-from smdebug.trials.create import create_trial
 from tests.rules.loss_runs import (
     EVAL,
     TRAIN,
@@ -25,6 +20,11 @@ from tests.rules.loss_runs import (
     train,
     write,
 )
+
+from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
+from smdebug.rules import invoke_rule, make_rule
+from smdebug.rules.builtin.overtraining import Overtraining
+from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,7 +153,9 @@ def test_parameters() -> None:
     assert [(need.collection, need.reductions) for need in rule.needs()] == [("losses", ("mean",))]
 
 
-@pytest.mark.parametrize("given", [{"patience_train": 0}, {"patience_validation": "x"}, {"delta": -1}])
+@pytest.mark.parametrize(
+    "given", [{"patience_train": 0}, {"patience_validation": "x"}, {"delta": -1}]
+)
 def test_bad_parameters(given: dict[str, Any]) -> None:
     with pytest.raises(SMDebugValueError, match=f"{next(iter(given))} must be"):
         Overtraining(None, **given)

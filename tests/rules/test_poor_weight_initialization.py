@@ -5,15 +5,11 @@ The truth is a small network in numpy: its activations and gradients are real.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
-from smdebug.rules import invoke_rule, make_rule
-from smdebug.rules.builtin.poor_weight_initialization import PoorWeightInitialization
-from smdebug.trials.create import create_trial
 from tests.rules.loss_runs import (
     EVAL,
     TRAIN,
@@ -25,6 +21,11 @@ from tests.rules.loss_runs import (
     same_in_parts,
     write,
 )
+
+from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
+from smdebug.rules import invoke_rule, make_rule
+from smdebug.rules.builtin.poor_weight_initialization import PoorWeightInitialization
+from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +52,7 @@ def training(
     """Steps of a perceptron that learns to tell four classes apart, by gradient descent."""
     random = np.random.default_rng(seed)
     weights = [begin(random, after, before)
-               for before, after in zip(sizes, sizes[1:], strict=False)]  # fmt: skip
+               for before, after in itertools.pairwise(sizes)]  # fmt: skip
     centres = np.random.default_rng(99).standard_normal((sizes[-1], sizes[0]))
     rows = []
     for step in range(steps * every):
@@ -117,7 +118,7 @@ def test_huge_weights(tmp_path: Path, saves: Any) -> None:
     findings = same_in_parts(path, NAME)
     assert [(each.step, each.tensor) for each in findings] == [(0, "relu_input_2")]
     assert "the signal explodes" in findings[0].message
-    first = training(scaled(100), steps=1)[0][1]
+    first = training(scaled(100), rate=0.0, steps=1)[0][1]
     ratio = first["relu_input_2"].var() / first["relu_input_0"].var()
     assert findings[0].value == pytest.approx(ratio, rel=1e-5)
     assert findings[0].threshold == 10.0

@@ -6,11 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
-from smdebug.rules import invoke_rule, make_rule
-from smdebug.rules.builtin.saturated_activation import SaturatedActivation
-from smdebug.trials.create import create_trial
 from tests.rules.loss_runs import (
     TRAIN,
     batches,
@@ -22,6 +17,11 @@ from tests.rules.loss_runs import (
     same_in_parts,
     write,
 )
+
+from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
+from smdebug.rules import invoke_rule, make_rule
+from smdebug.rules.builtin.saturated_activation import SaturatedActivation
+from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,12 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
-from smdebug.rules import invoke_rule, make_rule
-from smdebug.rules.block import StepBlock
-from smdebug.rules.builtin.stalled_training import StalledTrainingRule
-from smdebug.trials.create import create_trial
 from tests.rules.loss_runs import (
     batches,
     fired,
@@ -21,6 +15,12 @@ from tests.rules.loss_runs import (
     train,
     write,
 )
+
+from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
+from smdebug.rules import invoke_rule, make_rule
+from smdebug.rules.block import StepBlock
+from smdebug.rules.builtin.stalled_training import StalledTrainingRule
+from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,7 +105,7 @@ def test_a_runner_asks(tmp_path: Path) -> None:
 def test_growing_run(tmp_path: Path) -> None:
     """While it grows, the runner sees a job that was last heard of long ago."""
     findings = in_looks(tmp_path, at(1000, 1001, 5000), NAME)
-    assert [each.step for each in findings][0] == 0
+    assert findings[0].step == 0
 
 
 def test_start_over(tmp_path: Path) -> None:

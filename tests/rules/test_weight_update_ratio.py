@@ -147,7 +147,7 @@ def test_num_steps(tmp_path: Path, num_steps: Any, compared: dict[int, int]) -> 
 
 def _ratios(rule: WeightUpdateRatio, step: int) -> dict[int, float]:
     """The ratio at one step; each is found anew, for all are above 0."""
-    rule._holding.clear()
+    rule._quiet.clear()
     block = StepBlock(rule.base_trial, step, step + 1, ())
     return {each.step: each.value for each in rule.look(block) if each.value is not None}
 

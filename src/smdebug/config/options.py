@@ -186,8 +186,8 @@ def _rules(value: object) -> tuple[Any, ...]:
     if value is None:
         return ()
     if isinstance(value, str):
-        # A comma before `word=` belongs to the parameters of a rule.
-        parts = re.split(r",(?!\s*\w+=)", value)
+        # A rule's name begins with a capital, or stands in a file; other commas are of parameters.
+        parts = re.split(r",(?=\s*(?:[A-Z]\w*(?![\w=])|[^,:=]+\.py:))", value)
         return tuple(part.strip() for part in parts if part.strip())
     return tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
 

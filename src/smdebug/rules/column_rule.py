@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # The rows a block may have: some hundred megabytes, whatever the run.
 MOST_ROWS = 4_000_000
+QUIET_STEPS = 20
 
 
 class ColumnRule(Rule):
@@ -35,8 +36,9 @@ class ColumnRule(Rule):
     finds (`judge`). What it must remember from one block to the next it keeps itself, and drops in
     `start_over`; a finding may depend on the steps up to its own, never on later ones.
 
-    The condition of a rule often holds for many steps in a row. `hits` and `begins` turn that into
-    one finding, at the step where it begins to hold.
+    The condition of a rule often holds for many steps in a row, or wavers around a threshold.
+    `hits` and `begins` turn that into one finding, at the step where it begins to hold; it begins
+    anew when it has not held for `quiet_steps` steps.
 
     Args:
         base_trial: the trial; None when the rule is only asked what it needs.
@@ -46,6 +48,8 @@ class ColumnRule(Rule):
 
     # The reductions that `judge` asks a block for.
     reads: ClassVar[tuple[str, ...]] = ()
+    # For so many saved steps a condition must not have held before it is found anew.
+    quiet_steps: ClassVar[int] = QUIET_STEPS
 
     def __init__(
         self,
@@ -59,7 +63,8 @@ class ColumnRule(Rule):
         self._found: dict[int, Finding] = {}
         # The steps at which a condition held; kept for `invoke_at_step` only.
         self._held_at: set[int] | None = None
-        self._holding: dict[object, bool] = {}
+        # For how many steps each condition has not held, as far as that matters.
+        self._quiet: dict[object, int] = {}
         self._asked: set[str] = set()
 
     # ---- what a rule says
@@ -85,7 +90,7 @@ class ColumnRule(Rule):
         self._judged = -1
         self._held_at = None
         self._found.clear()
-        self._holding.clear()
+        self._quiet.clear()
 
     def missing(self) -> str:
         """What the rule needed and did not find, in words; empty when it could run."""
@@ -187,11 +192,15 @@ class ColumnRule(Rule):
             holds: whether it holds.
             step: the global step.
         """
-        began = holds and not self._holding.get(key, False)
-        self._holding[key] = holds
-        if holds and self._held_at is not None:
-            self._held_at.add(step)
-        return began
+        quiet = self._quiet.get(key, self.quiet_steps)
+        self._quiet[key] = 0 if holds else min(quiet + 1, self.quiet_steps)
+        if holds:
+            self.note(step)
+        return holds and quiet >= self.quiet_steps
+
+    def is_quiet(self, key: object) -> bool:
+        """Whether a condition would be found anew."""
+        return self._quiet.get(key, self.quiet_steps) >= self.quiet_steps
 
     def hits(
         self,
@@ -217,18 +226,18 @@ class ColumnRule(Rule):
         shown = table.values if values is None else values
         holds = holds & table.present
         keys = [(about, column) for column in table.columns]
-        state = np.array([self._holding.get(key, False) for key in keys], bool)
+        quiet = np.array([self._quiet.get(key, self.quiet_steps) for key in keys], np.int64)
         for row, step in enumerate(table.steps.tolist()):
             now = holds[row]
             if self._held_at is not None and now.any():
                 self._held_at.add(step)
-            for place in np.flatnonzero(now & ~state).tolist():
+            for place in np.flatnonzero(now & (quiet >= self.quiet_steps)).tolist():
                 column, value = table.columns[place], float(shown[row, place])
                 yield self.finding(
                     block, step, sentence(column, value), column, value, threshold, about
                 )  # fmt: skip
-            state = np.where(table.present[row], now, state)
-        self._holding.update(zip(keys, state.tolist(), strict=True))
+            quiet = np.where(now, 0, np.minimum(quiet + table.present[row], self.quiet_steps))
+        self._quiet.update(zip(keys, quiet.tolist(), strict=True))
 
     def finding(
         self,

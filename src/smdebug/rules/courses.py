@@ -116,7 +116,8 @@ class Course:
         visible = _CLEARLY * error <= max(_ENOUGH, self._least) * abs(begin)
         flat = begin - end <= max(self._least * abs(begin), _HARDLY * error)
         rising = end > begin and end - begin >= _CLEARLY * error
-        return Verdict("flat", end, begin) if rising or (visible and flat) else None
+        # What was flat is so until it has come down: no new finding for every flicker.
+        return Verdict("flat", end, begin) if rising or (visible and flat) else self._verdict
 
     def _risen(self) -> Verdict | None:
         level = float(np.median(self._newest))
@@ -124,11 +125,11 @@ class Course:
         assert self._top is not None
         risen = level - self._lowest
         error = self._noise * math.sqrt(2 / len(self._newest))
-        if risen > 0 and risen >= max(
-            _GIVEN_BACK * (self._top - self._lowest), _CLEARLY_UP * error
-        ):  # fmt: skip
-            return Verdict("risen", level, self._lowest)
-        return None
+        least = max(_GIVEN_BACK * (self._top - self._lowest), _CLEARLY_UP * error)
+        if self._verdict is not None:
+            # What has risen is so until half of that is gone.
+            least /= 2
+        return Verdict("risen", level, self._lowest) if risen > 0 and risen >= least else None
 
 
 def _noise(values: Floats) -> float:

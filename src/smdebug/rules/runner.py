@@ -7,8 +7,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from smdebug.analysis.utils import no_refresh
 from smdebug.exceptions import (
     IndexReaderException,
@@ -20,7 +18,7 @@ from smdebug.exceptions import (
     TensorUnavailable,
     TensorUnavailableForStep,
 )
-from smdebug.rules.column_rule import ColumnRule, blocks_of
+from smdebug.rules.column_rule import QUIET_STEPS, ColumnRule, blocks_of
 from smdebug.rules.outcome import COULD_NOT_RUN, FAILED, FOUND, Outcome, RuleReport
 from smdebug.rules.registry import make_rule, rule_list
 from smdebug.storage.findings import read_findings, write_findings, write_report
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    import numpy.typing as npt
-
     from smdebug.rules.block import StepBlock
     from smdebug.rules.rule import Rule
     from smdebug.storage.findings import Finding
@@ -42,8 +38,6 @@ logger = logging.getLogger("smdebug.rules")
 _SKIPPED = (StepUnavailable, NoMoreData, TensorUnavailable, TensorUnavailableForStep)
 # How long a live trial is left alone before it is looked at again.
 _PAUSE = 1.0
-# For so many saved steps a condition must not have held before it counts as found anew.
-QUIET_STEPS = 20
 
 
 class RuleRunner:
@@ -92,7 +86,6 @@ class RuleRunner:
             if not isinstance(rule, ColumnRule)
         }
         self._judged = -1
-        self._repeats = Repeats()
         self._recorded: set[Finding] | None = None
 
     @property
@@ -107,7 +100,6 @@ class RuleRunner:
         with no_refresh(self.trial):
             reads = {name for rule in self._columns() for name in rule.reads}
             for block in blocks_of(self.trial, self._judged + 1, sorted(reads)):
-                self._repeats.begin(block.steps)
                 for place, rule in enumerate(self.rules):
                     found += self._caught(place, lambda: self._judge(place, rule, block))  # noqa: B023
                 self._judged = int(block.steps[-1])
@@ -172,10 +164,9 @@ class RuleRunner:
         try:
             # One by one: what came before a failure stays.
             for finding in work():
-                if not self._repeats.is_one(place, finding):
-                    found.append(finding)
-                    if finding not in self._known():
-                        self._tell(rule, finding)
+                found.append(finding)
+                if finding not in self._known():
+                    self._tell(rule, finding)
         except InsufficientInformationForRuleInvocation as error:
             outcome.status, outcome.message = COULD_NOT_RUN, error.message
             logger.warning("%s", error)
@@ -243,6 +234,7 @@ class InvokedRule:
         self._rule = rule
         self._why = "the run has no steps"
         self._looked = self._ended = False
+        self._quiet = QUIET_STEPS
 
     def missing(self) -> str:
         """Why there was no step at which the rule could be invoked; empty when there was one."""
@@ -260,8 +252,10 @@ class InvokedRule:
                 logger.debug("%s at step %d: %s", self._rule.rule_name, step, error)
                 continue
             self._looked = True
-            if fired:
+            # Firing on and on, or again and again, is one finding.
+            if fired and self._quiet >= QUIET_STEPS:
                 yield self._rule.finding_at(step)
+            self._quiet = 0 if fired else self._quiet + 1
 
     def _invoke(self, step: int) -> bool:
         rule = self._rule
@@ -275,33 +269,6 @@ class InvokedRule:
             # Rules may raise it themselves, and say that they are done.
             self._ended = fired.end_of_rule
             return True
-
-
-class Repeats:
-    """Tells a finding that only goes on from one that is new.
-
-    What wavers around a threshold is found again and again. That is one finding, until it has not
-    been found for a while.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[object, int] = {}
-        self._steps: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-
-    def begin(self, steps: npt.NDArray[np.int64]) -> None:
-        """Takes the steps of the block that is judged next."""
-        self._steps = np.concatenate([self._steps, steps])
-
-    def is_one(self, rule: int, finding: Finding) -> bool:
-        """Whether a finding of a rule, given by its number, was there shortly before."""
-        key = (
-            rule, finding.tensor, finding.worker, finding.mode, finding.threshold, finding.about,
-        )  # fmt: skip
-        place = int(np.searchsorted(self._steps, finding.step))
-        last = self._last.get(key)
-        self._last[key] = place
-        # At one and the same step a rule finds several things, not one several times.
-        return last is not None and 0 < place - last <= QUIET_STEPS
 
 
 def run_rules(

@@ -128,8 +128,6 @@ def _spread(windows: Floats) -> tuple[Floats, Floats]:
 
 def beginnings(rule: ColumnRule, key: object, steps: Ints, holds: Bools) -> Iterator[int]:
     """The places at which a condition of a rule begins to hold; see `ColumnRule.begins`."""
-    # Where it does not hold and did not before there is nothing to note.
-    before = np.concatenate([[True], holds[:-1]])
-    for place in np.flatnonzero(holds | before).tolist():
-        if rule.begins(key, bool(holds[place]), int(steps[place])):
+    for place, (step, held) in enumerate(zip(steps.tolist(), holds.tolist(), strict=True)):
+        if rule.begins(key, held, step):
             yield place

@@ -11,7 +11,7 @@ from smdebug.config import checks
 from smdebug.rules.column_rule import ColumnRule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from smdebug.reductions import Array
     from smdebug.rules.block import Bools, Column, Ints, StepBlock
@@ -103,7 +103,7 @@ class UnitRule(ColumnRule):
         super().start_over()
         self._activities.clear()
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: StepBlock) -> Iterator[Finding]:
         """Counts where units are active."""
         for step, column, array in self.raw(block, self.units):
             if array.dtype.kind in "USOc" or not array.size or not array.ndim:

@@ -150,10 +150,9 @@ class Trial:
 
     def _nobody_writes(self, changed: bool) -> bool:
         """Whether a finished run is really at rest: the first worker to close marks the end."""
-        last = {int(steps.step.max()) for steps in self._reader.steps().values() if len(steps.step)}
-        if self.num_workers == 1 or (
-            len(last) == 1 and len(self.known_workers()) == self.num_workers
-        ):
+        found = [steps.step for steps in self._reader.steps().values() if len(steps.step)]
+        last = {int(steps.max()) for steps in found}
+        if self.num_workers == 1 or (len(last) == 1 and len(found) == self.num_workers):
             return True
         if changed or self._quiet_since is None:
             self._quiet_since = time.monotonic()

@@ -56,8 +56,8 @@ class ClassImbalance(ColumnRule):
     *Misprediction*: labels are gathered in windows of consecutive steps; a window ends when it has
     `samples` labels, 20 for each class on average, and 10 steps. A class is given up when in 3
     windows in a row more than `threshold_misprediction` of its labels were mispredicted, the last
-    share is no better than the first by 5 % of the labels, neither is that over all classes together
-    by a twentieth of itself, and in each of the windows
+    share is no better than the first by 5 % of the labels, neither is that over all classes
+    together by a twentieth of itself, and in each of the windows
 
     - the share over all classes together was at most half of that: the others were learned, or
     - the model said one class in 90 % of all cases, and that has at most half of the labels.

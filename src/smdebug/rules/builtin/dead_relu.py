@@ -11,7 +11,7 @@ from smdebug.config.need import Need
 from smdebug.rules.units import UnitRule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from smdebug.reductions import Array
     from smdebug.rules.block import Bools, StepBlock
@@ -103,10 +103,10 @@ class DeadRelu(UnitRule):
             f"{self.threshold_inactivity:g} % of the samples"
         )
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: StepBlock) -> Iterator[Finding]:
         """Counts where units are active, and zeros where the outputs were not saved."""
-        found = [*super().judge(block), *self._judge_zeros(block)]
-        return sorted(found, key=lambda finding: finding.step)
+        yield from super().judge(block)
+        yield from self._judge_zeros(block)
 
     def _judge_zeros(self, block: StepBlock) -> Iterator[Finding]:
         cells = block.cells(self.outputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,72 +11,14 @@ from smdebug.config import checks
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.need import Need
 from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.non_finite import CLUES, COUNTS, MEASURED, masked_cells, non_finite_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from smdebug.rules.block import Bools, Column, Floats, StepBlock, Table
-    from smdebug.rules.choice import TensorChoice
+    from smdebug.rules.block import Column, StepBlock
     from smdebug.storage.findings import Finding
     from smdebug.trials.trial import Trial
-
-# XGBoost writes NaN into these on purpose: a leaf has no split, `missing` is NaN by default.
-MEASURED = "^(?!trees/|hyperparameters/)"
-
-COUNTS = ("nans", "infs")
-# NaN in one of these comes of a NaN. In the mean it may also come of infinities that cancel.
-_OF_NAN = ("min", "max", "abs_max", "l1", "l2", "abs_mean")
-_OF_EITHER = ("mean", "std")
-CLUES = (*_OF_NAN, *_OF_EITHER)
-
-
-class NonFiniteCells(NamedTuple):
-    """Which tensors are not finite, and where.
-
-    Attributes:
-        table: the steps and columns.
-        nan: where a tensor holds NaN.
-        inf: where it holds infinity.
-        bad: where it holds either; also where it is not known which.
-        nans: how many elements are NaN; NaN where that was not saved.
-        counted: how many are either; NaN where that was not saved.
-        known: where anything is known.
-    """
-
-    table: Table
-    nan: Bools
-    inf: Bools
-    bad: Bools
-    nans: Floats
-    counted: Floats
-    known: Bools
-
-
-def non_finite_cells(rule: ColumnRule, block: StepBlock, choice: TensorChoice) -> NonFiniteCells:
-    """Finds out which of the chosen tensors are not finite.
-
-    The counts `nans` and `infs` say it. Where they were not saved, other reductions do: they are
-    not finite themselves when the tensor is not.
-    """
-    table = block.cells(choice)
-    nans, nans_known = rule.numbers(block, "nans", table, choice)
-    infs, infs_known = rule.numbers(block, "infs", table, choice)
-    nan, inf, known = nans > 0, infs > 0, nans_known | infs_known
-    # NaN where one of them is.
-    bad, counted, open_cells = nan | inf, nans + infs, ~(nans_known & infs_known)
-    if not (open_cells & table.present).any():
-        return NonFiniteCells(table, nan, inf, bad, nans, counted, known)
-    sizes = block.sizes(table, unknown=-1)
-    for clue in CLUES:
-        values, given = rule.numbers(block, clue, table, choice, open_cells)
-        # The empty tensor has no mean, and one number, in old runs, no deviation.
-        given &= (sizes != 0) & ((sizes != 1) | (clue != "std"))
-        known = known | given
-        bad = bad | (given & ~np.isfinite(values))
-        inf = inf | (given & np.isinf(values))
-        if clue in _OF_NAN:
-            nan = nan | (given & np.isnan(values))
-    return NonFiniteCells(table, nan, inf, bad, nans, counted, known)
 
 
 class ExplodingTensor(ColumnRule):
@@ -87,8 +29,8 @@ class ExplodingTensor(ColumnRule):
     fault; a mean that is NaN is then no proof either, for infinity minus infinity is NaN as well.
 
     By default it looks at all tensors but `trees/` and `hyperparameters/` of XGBoost, which hold
-    NaN on purpose. A mask that holds -inf on purpose is found too: choose the tensors where there
-    is one, or use NonFinite, which knows masks.
+    NaN on purpose. Of inputs and outputs of layers, -inf alone is no fault then: masks are made of
+    it.
 
     Args:
         base_trial: the trial to look at.
@@ -135,6 +77,8 @@ class ExplodingTensor(ColumnRule):
         """Looks for NaN and infinity in every chosen tensor."""
         found = non_finite_cells(self, block, self.tensors)
         holds, counts = (found.nan, found.nans) if self.only_nan else (found.bad, found.counted)
+        if not self._is_told:
+            holds = holds & ~masked_cells(self, block, self.tensors, found)
         table = dataclasses.replace(found.table, values=counts, present=found.known)
         what = "NaN" if self.only_nan else "NaN or infinite"
 

@@ -253,7 +253,9 @@ class _Parameters:
                 silent |= self._known & absent
             self._silent = np.where(silent, self._silent + 1, np.where(known, 0, self._silent))
             self._used |= some
-            self._felt |= some & (sizes > _FELT * np.nanmax(np.where(known, sizes, 0.0)))
+            self._felt |= some & (
+                sizes > _FELT * np.max(np.where(known & np.isfinite(sizes), sizes, 0.0))
+            )
         self._most = max(self._most, count)
 
     def verdicts(self) -> list[tuple[str, Bools, Ints]]:

@@ -15,7 +15,7 @@ from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.spikes import SpikeLimits, beginnings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from smdebug.rules.block import Floats, Ints, StepBlock, Table
     from smdebug.storage.findings import Finding
@@ -83,12 +83,11 @@ class GradientSpike(ColumnRule):
         self._limits.clear()
         self._last.clear()
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: StepBlock) -> Iterator[Finding]:
         """Compares the norm of all gradients with what it was."""
         table = self.table(block, "l2", self.gradients)
-        workers = sorted({column.worker for column in table.columns})
-        found = [each for worker in workers for each in self._judge_worker(block, table, worker)]
-        return sorted(found, key=lambda finding: finding.step)
+        for worker in sorted({column.worker for column in table.columns}):
+            yield from self._judge_worker(block, table, worker)
 
     def _judge_worker(self, block: StepBlock, table: Table, worker: str) -> Iterator[Finding]:
         rows = np.flatnonzero(

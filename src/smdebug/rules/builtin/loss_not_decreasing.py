@@ -14,7 +14,7 @@ from smdebug.rules.losses import Rounds, by_mode, choose_losses, is_validation
 from smdebug.storage.findings import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from smdebug.config.need import Need
     from smdebug.rules.block import Bools, Column, Floats, Ints, StepBlock, Table
@@ -51,7 +51,7 @@ class LossNotDecreasing(ColumnRule):
       has come down when the level of the last half of the values (at most 200) is below that of the
       first 1, 5, 20 or 50 by enough and by 4 e.
     - Risen: a loss that had come down has come up again by half of that, and by 8 e, going by the
-      last 20 values.
+      last 20 values. It is found anew when in between it was up by less than half as much.
     - Not finite: half of the last 10 values.
 
     The finding stands at the first step from then on at which the two values compared say the same.
@@ -113,19 +113,18 @@ class LossNotDecreasing(ColumnRule):
         self._rounds.clear()
         self._compared.clear()
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: StepBlock) -> Iterator[Finding]:
         """Compares every loss with what it was."""
         table = self.table(block, "mean", self.losses, self.mode)
         if self.mode is ModeKeys.GLOBAL:
-            return self._judge_series(block, self.mode, table, table.steps)
-        found: list[Finding] = []
+            yield from self._judge_series(block, self.mode, table, table.steps)
+            return
         for mode, part in by_mode(block, table).items():
             if mode in _JUDGED:
-                found += self._judge_series(block, mode, part, block.mode_steps(part.steps))
+                yield from self._judge_series(block, mode, part, block.mode_steps(part.steps))
         if self.mode is not ModeKeys.TRAIN:
             for done in self._rounds.add(block, table):
-                found += self._judge_evaluation(done)
-        return sorted(found, key=lambda finding: finding.step)
+                yield from self._judge_evaluation(done)
 
     def finish(self) -> Iterator[Finding]:
         """Looks at the last evaluation."""
@@ -195,7 +194,7 @@ class LossNotDecreasing(ColumnRule):
             return
         for place in np.flatnonzero(holds).tolist():
             step = int(steps[place])
-            self._held_at.add(step)
+            self.note(step)
             self._compared.setdefault(
                 step, (column, float(values[place]), float(limits[place]))
             )  # fmt: skip

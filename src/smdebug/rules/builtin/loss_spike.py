@@ -16,7 +16,7 @@ from smdebug.rules.spikes import SpikeLimits, beginnings
 from smdebug.storage.findings import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from smdebug.config.need import Need
     from smdebug.rules.block import StepBlock, Table
@@ -35,7 +35,8 @@ class LossSpike(ColumnRule):
     deviation is at least 5 % of the median and 1 % of the level at which the loss began, so that a
     loss close to zero does not spike whenever a batch is hard. Where all those values are positive,
     the loss must stand out on a logarithmic scale as well: the losses of single batches often
-    differ by a factor, not by an amount. With the defaults and little noise that is a jump by a half.
+    differ by a factor, not by an amount. With the defaults that is a jump by a half, or more where
+    there is noise.
 
     Nothing is said before `min_history` values have come. A loss that rises and stays up is found
     where it rises. A value that is not finite is found when any finite one came before it.
@@ -92,16 +93,14 @@ class LossSpike(ColumnRule):
         self._limits.clear()
         self._rounds.clear()
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: StepBlock) -> Iterator[Finding]:
         """Compares every loss with those before it."""
         table = self.table(block, "mean", self.losses)
-        found: list[Finding] = []
         for mode, part in by_mode(block, table).items():
             if mode in (ModeKeys.TRAIN, ModeKeys.GLOBAL):
-                found += self._judge_steps(block, mode, part)
+                yield from self._judge_steps(block, mode, part)
         for done in self._rounds.add(block, table):
-            found += self._judge_evaluation(done)
-        return sorted(found, key=lambda finding: finding.step)
+            yield from self._judge_evaluation(done)
 
     def finish(self) -> Iterator[Finding]:
         """Compares the last evaluation."""

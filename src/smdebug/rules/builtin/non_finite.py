@@ -10,28 +10,17 @@ import numpy as np
 from smdebug.config import checks
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.need import Need
-from smdebug.rules.builtin.exploding_tensor import (
-    CLUES,
-    COUNTS,
-    MEASURED,
-    non_finite_cells,
-)
 from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.non_finite import CLUES, COUNTS, DATA, MEASURED, masked_cells, non_finite_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from smdebug.rules.block import Bools, Column, Ints, StepBlock
-    from smdebug.rules.builtin.exploding_tensor import NonFiniteCells
+    from smdebug.rules.non_finite import NonFiniteCells
     from smdebug.storage.findings import Finding
     from smdebug.trials.trial import Trial
 
-# Inputs and outputs of layers: PyTorch and MXNet, Keras, and what Keras gives of the model itself.
-_DATA = (
-    r"^(?!gradient).*_(input|output)_",
-    r"^(?!gradient).*/(inputs|outputs)(?![a-zA-Z])",
-    r"^(inputs|labels|predictions)(_\d+)?$",
-)
 # What a name says, the first that matches; `{}` is the layer.
 _KINDS = (
     (r"^gradients?/(.*)$", "the gradient of {}"),
@@ -61,10 +50,6 @@ def described_by_name(tensor: str) -> str:
 
 def _is_gradient(tensor: str) -> bool:
     return tensor.startswith("gradient")
-
-
-def _is_data(tensor: str) -> bool:
-    return described_by_name(tensor).startswith(("an input", "an output", "data"))
 
 
 class NonFinite(ColumnRule):
@@ -111,7 +96,7 @@ class NonFinite(ColumnRule):
             *(Need(name, COUNTS) for name in parameters),
             Need(CollectionKeys.LOSSES, raw=True),
             # The largest tells -inf, of which masks are made, from +inf.
-            Need("layer_outputs", (*COUNTS, "max"), include_regex=_DATA),
+            Need("layer_outputs", (*COUNTS, "max"), include_regex=DATA),
         )
 
     def start_over(self) -> None:
@@ -125,7 +110,7 @@ class NonFinite(ColumnRule):
         table = cells.table
         if not cells.bad.any() and not any(each.ill for each in self._workers.values()):
             return
-        positions, masked = block.positions(table), self._masked(block, cells)
+        positions, masked = block.positions(table), masked_cells(self, block, self.tensors, cells)
         for worker in dict.fromkeys(column.worker for column in table.columns):
             mine = [place for place, each in enumerate(table.columns) if each.worker == worker]
             state = self._workers.setdefault(worker, _Worker())
@@ -158,14 +143,6 @@ class NonFinite(ColumnRule):
             yield self.finding(
                 block, step, message, bad[0], None if np.isnan(count) else count, 0.0
             )  # fmt: skip
-
-    def _masked(self, block: StepBlock, cells: NonFiniteCells) -> Bools:
-        """Where an input or output is not finite only because of -inf."""
-        data = np.array([_is_data(column.tensor) for column in cells.table.columns], bool)
-        maybe = cells.inf & ~cells.nan & data[None, :]
-        largest, known = self.numbers(block, "max", cells.table, self.tensors, maybe)
-        masked: Bools = maybe & known & (largest < np.inf)
-        return masked
 
 
 class _Worker:

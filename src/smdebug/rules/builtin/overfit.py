@@ -49,9 +49,9 @@ class Overfit(ColumnRule):
 
     at `patience` evaluations in a row. The mean of a few batches is noisy, so the differences V - T
     of the evaluations in a row must also be more than chance, taken together: their sum at least
-    three standard errors. The variance of one of them is s^2 (1/n + 1/m) when n training losses and m
-    losses of the evaluation are in the means, with s^2 half the mean squared difference of training
-    losses that follow each other. A gap that stays is found soon, whatever the noise.
+    three standard errors. The variance of one of them is s^2 (1/n + 1/m) when n training losses and
+    m losses of the evaluation are in the means, with s^2 half the mean squared difference of
+    training losses that follow each other. A gap that stays is found soon, whatever the noise.
 
     `val_loss`, `train_loss` and `loss` count as one tensor. An evaluation is a run of EVAL steps
     without a step of another mode between them; it is judged when it is over, and found at the

@@ -150,7 +150,7 @@ class SimilarAcrossRuns(ColumnRule):
         self._by_numbers(mine, theirs, here, there, here.present & ~raw, differences)
         # Most tensors neither differ nor did.
         places = {place for _, place in differences}
-        places |= {place for place, each in enumerate(here.columns) if self._holding.get(each)}
+        places |= {place for place, each in enumerate(here.columns) if not self.is_quiet(each)}
         for row, step in enumerate(here.steps.tolist()):
             for place in sorted(place for place in places if here.present[row, place]):
                 column, found = here.columns[place], differences.get((row, place))

@@ -79,11 +79,11 @@ class StalledTrainingRule(ColumnRule):
         """Looks at the time between saved steps."""
         for step, time in zip(block.steps.tolist(), block.times.tolist(), strict=True):
             gap = 0.0 if self._last is None else time - self._last
-            if self.begins("gap", gap > self.threshold and not self._told, step):
+            if gap > self.threshold and not self._told:
+                # Each gap is one of its own, also right behind another.
+                self.note(step)
                 message = f"nothing came for {gap:.0f} s before step {step}: {self._limit()}"
                 yield self.finding(block, step, message, value=gap, threshold=self.threshold)
-            # Each gap is one of its own, also right behind another.
-            self._holding.clear()
             self._last = time if self._last is None else max(self._last, time)
             self._told = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 # So often in a row a weight must stand still: it may do so once or twice while the learning rate
 # warms up from 0, while gradients are accumulated, or when a gradient scaler skips a step.
 SMALL_IN_A_ROW = 3
+# So many steps in a row may pass without an update of any weight.
+IDLE_IN_A_ROW = 25
 # The collection in which a hook lists the parameters that are not to be trained.
 FROZEN = "frozen_parameters"
 
@@ -59,7 +62,9 @@ class WeightUpdateRatio(ColumnRule):
     `small_threshold` three times in a row: a weight may stand still for a step or two while the
     learning rate warms up from 0.
 
-    Where gradients of k batches are accumulated and every step is saved, set `num_steps` to k.
+    Where no weight of a worker has moved at all there was no update: gradients are accumulated, or
+    a gradient scaler has skipped it. Such steps do not count, unless there are 25 saved ones in a
+    row.
 
     A weight that was all zeros before has no ratio; neither has one that is not finite. Weights in
     the collection `frozen_parameters` are meant to stand still. Steps are those of mode TRAIN, and,
@@ -105,6 +110,7 @@ class WeightUpdateRatio(ColumnRule):
         self._training = TrainingSteps()
         self._history: dict[Column, deque[_Saved]] = {}
         self._small: dict[Column, int] = {}
+        self._idle: dict[str, int] = {}
 
     def needs(self) -> tuple[Need, ...]:
         """The weights themselves: the size of a difference is not the difference of sizes."""
@@ -116,6 +122,7 @@ class WeightUpdateRatio(ColumnRule):
         self._training = TrainingSteps()
         self._history.clear()
         self._small.clear()
+        self._idle.clear()
 
     def judge(self, block: StepBlock) -> Iterable[Finding]:
         """Compares every weight with what it was."""
@@ -124,23 +131,40 @@ class WeightUpdateRatio(ColumnRule):
         # Weights of other modes are not even read, if all training steps are of one.
         modes = {block.mode(step)[0] for step in steps}
         mode = ModeKeys.TRAIN if modes == {ModeKeys.TRAIN} else None
-        for value in self.raw(block, self.weights, mode):
-            intended = frozen is not None and frozen.matches(value.column.tensor)
-            if value.step in steps and not intended:
-                yield from self._compare(block, value)
+        by_step = groupby(self.raw(block, self.weights, mode), lambda value: value.step)
+        for step, values in by_step:
+            moves: dict[str, list[_Move]] = {}
+            for value in values:
+                intended = frozen is not None and frozen.matches(value.column.tensor)
+                move = None if step not in steps or intended else self._move(block, value)
+                if move is not None:
+                    moves.setdefault(value.column.worker, []).append(move)
+            for worker, group in moves.items():
+                if self._was_updated(worker, group):
+                    for move in group:
+                        yield from self._compare(block, step, *move)
 
-    def _compare(self, block: StepBlock, value: RawValue) -> Iterator[Finding]:
+    def _was_updated(self, worker: str, moves: list[_Move]) -> bool:
+        """Whether anything moved; when nothing has for long enough, that counts too."""
+        still = all(move.ratio == 0 for move in moves)
+        self._idle[worker] = self._idle.get(worker, 0) + 1 if still else 0
+        return not still or self._idle[worker] >= IDLE_IN_A_ROW
+
+    def _move(self, block: StepBlock, value: RawValue) -> _Move | None:
+        """How far a weight has moved; None when there is nothing to compare it with."""
         _, mode_step = block.mode(value.step)
         before = self._before(value, mode_step)
-        if before is None:
-            return
-        ratio = self._ratio(value.array, before.array)
-        if ratio is None:
-            return
-        column, step = value.column, value.step
+        ratio = None if before is None else self._ratio(value.array, before.array)
+        if before is None or ratio is None:
+            return None
+        return _Move(value.column, before.step, ratio)
+
+    def _compare(
+        self, block: StepBlock, step: int, column: Column, since: int, ratio: float
+    ) -> Iterator[Finding]:
         small = self._small.get(column, 0) + 1 if ratio < self.small_threshold else 0
         self._small[column] = small
-        told = f"the norm of its change since step {before.step} is {ratio:.3g} times its own"
+        told = f"the norm of its change since step {since} is {ratio:.3g} times its own"
         if self.begins(("large", column), ratio > self.large_threshold, step):
             yield self.finding(
                 block, step,
@@ -176,6 +200,14 @@ class WeightUpdateRatio(ColumnRule):
             change = np.asarray(now, wide) - np.asarray(before, wide)
         ratio = float(compute_reduction(change, "l2")) / (size + self.epsilon) if size else np.nan
         return ratio if np.isfinite(ratio) else None
+
+
+class _Move(NamedTuple):
+    """How far a weight has moved since a step, in units of its own size."""
+
+    column: Column
+    since: int
+    ratio: float
 
 
 class _Saved(NamedTuple):

@@ -277,7 +277,7 @@ FAULTS: list[Fault] = [
         "stalled loop",
         "The training loop hangs.",
         StalledTraining("stalled loop", "The training loop hangs.", partial(perceptron, 18)),
-        {"rule": STALLED, "threshold": 2},
+        {"rule": STALLED, "threshold": 4},
         # Step 59 is over only when step 60 begins: nobody outside has seen it.
         step=58,
         settings="half an hour, the default, is too long to wait for here",

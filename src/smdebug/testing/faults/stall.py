@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,15 +39,16 @@ class StalledTraining(Training):
     def train(self, out_dir: str | os.PathLike[str], rules: Sequence[Any]) -> Job:
         """Trains, hangs until a rule has found something, and goes on."""
         noticed, ended = threading.Event(), threading.Event()
-        watcher = threading.Thread(
-            target=_watch, args=(os.fspath(out_dir), list(rules), noticed, ended)
-        )
+        watching: list[Future[None]] = []
 
         def hang() -> None:
-            watcher.start()
+            watcher = pool.submit(_watch, os.fspath(out_dir), list(rules), noticed, ended)
+            # Also when it fails: nobody would notice then.
+            watcher.add_done_callback(lambda _: noticed.set())
+            watching.append(watcher)
             noticed.wait(LIMIT_SECONDS)
 
-        with torch.random.fork_rng(devices=[]):
+        with ThreadPoolExecutor(1) as pool, torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             job = self.make()
             job.before[self.step] = hang
@@ -55,7 +57,7 @@ class StalledTraining(Training):
                     job.run(hook)
             finally:
                 ended.set()
-        watcher.join(LIMIT_SECONDS)
+        watching[0].result()
         return job
 
 
@@ -64,4 +66,6 @@ def _watch(path: str, rules: list[Any], noticed: threading.Event, ended: threadi
         if finding.rule == STALLED:
             noticed.set()
 
-    RuleRunner(create_trial(path), rules, tell).run(stop=ended)
+    # The hook may not have written anything yet.
+    trial = create_trial(path, wait_seconds=LIMIT_SECONDS)
+    RuleRunner(trial, rules, tell).run(stop=ended)
