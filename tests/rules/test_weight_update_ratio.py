@@ -38,6 +38,14 @@ def run_of(*weights: Any) -> Run:
     return {step: {NAME: np.asarray(weight)} for step, weight in enumerate(weights)}
 
 
+def beside_one_that_moves(run: Run) -> Run:
+    """The same, and a weight that is updated at every step."""
+    return {
+        step: {**tensors, "Net_other.weight": 1 + 0.01 * step + np.zeros(4)}
+        for step, tensors in run.items()
+    }
+
+
 def ratio(now: Any, before: Any, epsilon: float = 1e-9) -> float:
     wide, old = np.asarray(now, np.float64), np.asarray(before, np.float64)
     change = np.sqrt(((wide - old) ** 2).sum())
@@ -73,11 +81,11 @@ def test_small_means_below(tmp_path: Path, threshold: float, steps: list[int]) -
 @pytest.mark.parametrize("change", [0.0, 1e-9])
 def test_small_three_times_in_a_row(tmp_path: Path, change: float) -> None:
     still = [np.full(4, 1.0) * (1 + change * step) for step in range(3)]
-    assert (
-        found(write(tmp_path / "two", run_of(*still, np.full(4, 2.0))), "WeightUpdateRatio") == []
-    )
+    two = beside_one_that_moves(run_of(*still, np.full(4, 2.0)))
+    assert found(write(tmp_path / "two", two), "WeightUpdateRatio") == []
     still = [np.full(4, 1.0) * (1 + change * step) for step in range(6)]
-    (only,) = findings(write(tmp_path / "five", run_of(*still)), "WeightUpdateRatio")
+    five = beside_one_that_moves(run_of(*still))
+    (only,) = findings(write(tmp_path / "five", five), "WeightUpdateRatio")
     assert only.step == 3
     assert only.value == pytest.approx(change, abs=1e-15)
     assert only.threshold == 1e-8
@@ -91,6 +99,7 @@ def test_small_three_times_in_a_row(tmp_path: Path, change: float) -> None:
         # Gradients of three batches add up, or of eight.
         (lambda step: step // 3, "WeightUpdateRatio"),
         (lambda step: step // 8, "WeightUpdateRatio:num_steps=8"),
+        (lambda step: step // 8, "WeightUpdateRatio"),
     ],
 )
 def test_healthy_training_passes(tmp_path: Path, updates: Any, rule: str) -> None:
@@ -104,6 +113,13 @@ def test_healthy_training_passes(tmp_path: Path, updates: Any, rule: str) -> Non
 
     path = write(tmp_path, {step: weights(step) for step in range(30)})
     assert found(path, rule) == []
+
+
+def test_when_nothing_moves_there_was_no_update(tmp_path: Path) -> None:
+    for steps, expected in ((25, []), (28, [(27, NAME)])):
+        # 24 comparisons in which nothing moved say nothing, three more do.
+        path = write(tmp_path / str(steps), run_of(*[np.ones(3)] * steps))
+        assert found(path, "WeightUpdateRatio") == expected
 
 
 def test_a_weight_of_zeros_has_no_ratio(tmp_path: Path) -> None:
@@ -176,7 +192,7 @@ def test_steps_without_a_mode(tmp_path: Path) -> None:
 
 
 def test_frozen_on_purpose(tmp_path: Path) -> None:
-    still = run_of(*[np.ones(3)] * 6)
+    still = beside_one_that_moves(run_of(*[np.ones(3)] * 6))
     path = write(tmp_path / "frozen", still, manager=collections(frozen=[NAME]))
     assert found(path, "WeightUpdateRatio") == []
     assert found(write(tmp_path / "not", still), "WeightUpdateRatio") == [(3, NAME)]
@@ -193,10 +209,11 @@ def test_step_by_step_is_the_same(tmp_path: Path, num_steps: int | None) -> None
     weights = [normal(step, scale=60 if step in (4, 5, 9) else 1) for step in range(10)]
     weights += [weights[-1]] * 6
     rule = {"rule": "WeightUpdateRatio", "num_steps": num_steps}
-    path = write(tmp_path / "a", run_of(*weights))
+    run = beside_one_that_moves(run_of(*weights))
+    path = write(tmp_path / "a", run)
     whole = findings(path, rule)
     assert len(whole) >= 3
-    assert found_in_looks(tmp_path / "b", run_of(*weights), rule) == whole
+    assert found_in_looks(tmp_path / "b", run, rule) == whole
     if num_steps is None:
         assert invoked(WeightUpdateRatio(create_trial(path))) == [4, 9, 12, 13, 14, 15]
 
