@@ -32,15 +32,15 @@ class Activations:
     Args:
         offer: takes one tensor.
         entered: a context for everything done in a callback.
-        known_regexes: those of the collections that are there from the start, which are about
-            parameters and losses.
+        known_regexes: those that have nothing to say about names of tensors that were not seen yet;
+            the hook adds to them.
     """
 
     def __init__(
         self,
         offer: Callable[[str, torch.Tensor], None],
         entered: Callable[[], Any],
-        known_regexes: frozenset[str],
+        known_regexes: set[str],
     ) -> None:
         self._known_regexes = known_regexes
         self._offer_tensor = offer

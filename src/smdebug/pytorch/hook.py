@@ -145,7 +145,8 @@ class Hook(BaseHook):
         self._registrations: dict[Registration, Handle] = {}
         self._losses: dict[torch.nn.Module, Handle] = {}
         self._gradients = Gradients(self._offer, self._entered())
-        known = frozenset(each for group in self.default_collections.values() for each in group)
+        known = {each for group in self.default_collections.values() for each in group}
+        self._known_regexes = known
         self._activations = Activations(self._offer, self._entered, known)
         self._shard_gradients = ShardGradients(self._gradients, self._entered)
         self._updates = Updates(self) if options.before_update else None
@@ -200,7 +201,7 @@ class Hook(BaseHook):
             self._plan.forget()
 
         for fed in self._fed:
-            include_layers(fed, registration)
+            self._known_regexes |= include_layers(fed, registration)
         self._collections_asked_for = True
         self._registrations[registration] = Handle(remove)
         # The steps of the others save its parameters too.

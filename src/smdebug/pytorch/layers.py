@@ -15,13 +15,22 @@ MODEL, LOSS = "model", "loss"
 _LOSS_PLACES = {0: "0|input|logits|predictions?", 1: "1|target|labels?"}
 
 
-def include_layers(fed: Fed, registration: Registration) -> None:
-    """Adds the layers of a registered module that rules need to their collection."""
+def include_layers(fed: Fed, registration: Registration) -> set[str]:
+    """Adds the layers of a registered module that rules need to their collection.
+
+    Returns:
+        The regexes that name them.
+    """
+    regexes = set()
     for need in fed.needs:
+        paths = []
         for path, module in registration.modules.items():
             kind = MODEL if path == registration.name else type(module).__name__.lower()
-            if kind in need.layers or "any" in need.layers:
-                _include(fed, path, need, str(need.index))
+            if kind in need.layers:
+                paths.append(path)
+        if paths:
+            regexes.add(_include(fed, paths, need, str(need.index)))
+    return regexes
 
 
 def include_loss(fed: Fed, name: str) -> None:
@@ -29,9 +38,13 @@ def include_loss(fed: Fed, name: str) -> None:
     for need in fed.needs:
         if LOSS in need.layers:
             place = "" if need.index is None else _LOSS_PLACES.get(need.index, str(need.index))
-            _include(fed, name, need, place)
+            _include(fed, [name], need, place)
 
 
-def _include(fed: Fed, path: str, need: Need, place: str) -> None:
+def _include(fed: Fed, paths: list[str], need: Need, place: str) -> str:
+    # One for all layers: each is matched with the name of every tensor.
+    names = "|".join(map(re.escape, paths))
     end = "" if need.index is None else f"({place})$"
-    fed.include(f"^{re.escape(path)}_{need.tensor}_{end}")
+    regex = f"^(?:{names})_{need.tensor}_{end}"
+    fed.include(regex)
+    return regex
