@@ -19,7 +19,8 @@ class Updates:
     """Looks at the gradients of registered parameters before every step of an optimizer.
 
     That is one pass over the gradients, and on an accelerator one wait for it: whether to go on
-    cannot be known otherwise. Gradients that a `GradScaler` throws away never get here.
+    cannot be known otherwise. Where the optimizer is given a closure, it is looked at what the
+    closure has computed. Gradients that a `GradScaler` throws away are none of its business.
 
     Args:
         hook: stopped when a gradient is not finite.
@@ -32,16 +33,36 @@ class Updates:
         self._hook = hook
         assert hook._rules is not None
         self._rule = hook._rules.before_update_rule()
-        self._handle = register_optimizer_step_pre_hook(self._before_step)
+        # A step of an optimizer may be compiled, and this cannot be.
+        before_step = torch.compiler.disable(self._before_step)
+        self._handle = register_optimizer_step_pre_hook(before_step)
 
     def remove(self) -> None:
         """Lets optimizers be."""
         self._handle.remove()
 
-    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        """Looks at the gradients, or has it done when the closure of the step has made them."""
+        if self._hook._forked or self._hook.closed or _is_scaled(optimizer, kwargs):
+            return None
+        # The optimizer itself is the first argument.
+        given = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not callable(given):
+            self._look(optimizer)
+            return None
+
+        def closure() -> Any:
+            result = given()
+            if not self._hook.closed:
+                self._look(optimizer)
+            return result
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": closure}
+        return (args[0], closure, *args[2:]), kwargs
+
+    def _look(self, optimizer: torch.optim.Optimizer) -> None:
         hook = self._hook
-        if hook._forked or hook.closed:
-            return
         known = {
             id(parameter): name
             for registration in hook._registrations
@@ -71,7 +92,7 @@ class Updates:
         others = "" if bad == 1 else f" and {bad - 1} more"
         message = (
             f"{tensor}{others} held {kind} when the optimizer was about to use it; the weights "
-            "were not updated"
+            "were not updated with it"
         )
         hook._stop_now(
             Finding(
@@ -81,13 +102,22 @@ class Updates:
         )  # fmt: skip
 
 
+def _is_scaled(optimizer: torch.optim.Optimizer, kwargs: Any) -> bool:
+    """Whether a `GradScaler` left it to the optimizer to pass over gradients that are not finite.
+
+    Fused optimizers do that themselves: their step is called whatever the gradients hold.
+    """
+    return getattr(optimizer, "found_inf", None) is not None or "grad_scaler" in kwargs
+
+
 def _sum(gradient: torch.Tensor) -> torch.Tensor:
     """The sum of a gradient, where the gradient is: not finite if one of its numbers is not."""
     dense = gradient.coalesce().values() if gradient.is_sparse else gradient
     found = dense.detach().sum()
     # FSDP: all processes must come to the same answer, or some would wait for the others.
     whole: torch.Tensor = found.full_tensor() if hasattr(found, "full_tensor") else found
-    return whole
+    # Both parts of a complex number count.
+    return whole.abs() if whole.is_complex() else whole
 
 
 def _worst(gradient: torch.Tensor) -> float:

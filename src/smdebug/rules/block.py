@@ -96,7 +96,7 @@ class StepBlock:
         names, of_worker = tensors.dictionary.to_pylist(), workers.dictionary.to_pylist()
         width = max(len(of_worker), 1)
         pairs = _codes(tensors) * width + _codes(workers)
-        used, self._column_of = np.unique(pairs, return_inverse=True)
+        used, self._column_of = _numbered(pairs)
         self.columns = [Column(names[pair // width], of_worker[pair % width]) for pair in used]
         steps: Ints = self._rows["step"].to_numpy()
         self.steps, first, self._step_of = np.unique(steps, return_index=True, return_inverse=True)
@@ -230,8 +230,8 @@ class StepBlock:
 
     def _laid_out(self, rows: Ints, values: Floats) -> Table:
         """A table of the values of some rows."""
-        steps, row = np.unique(self._step_of[rows], return_inverse=True)
-        columns, column = np.unique(self._column_of[rows], return_inverse=True)
+        steps, row = _numbered(self._step_of[rows])
+        columns, column = _numbered(self._column_of[rows])
         shape = (len(steps), len(columns))
         matrix, places = np.full(shape, np.nan), np.full(shape, -1, np.int64)
         matrix[row, column], places[row, column] = values, rows
@@ -251,7 +251,7 @@ class StepBlock:
 
     def _has_value(self) -> Bools:
         """The rows whose tensors were saved themselves; empty ones always are."""
-        saved = self._row_sizes(1) == 0
+        saved: Bools = self._row_sizes(1) == 0
         for name in ("offset", "value"):
             saved |= one_array(self._rows[name]).is_valid().to_numpy(zero_copy_only=False)
         return saved
@@ -309,6 +309,13 @@ class StepBlock:
 def _codes(column: Any) -> Ints:
     codes: Ints = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes
+
+
+def _numbered(codes: Ints) -> tuple[Ints, Ints]:
+    """What `np.unique` says of small numbers, a twentieth of the time: they need no sorting."""
+    present = np.bincount(codes) > 0 if len(codes) else np.zeros(0, bool)
+    number = np.cumsum(present) - 1
+    return np.flatnonzero(present), number[codes]
 
 
 def _of_scalars(values: Floats, name: str) -> Floats:
