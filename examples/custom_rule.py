@@ -18,16 +18,11 @@ class TenfoldWeight(Rule):
     def invoke_at_step(self, step: int) -> bool:
         for name in self.base_trial.tensor_names(step=step, collection="weights"):
             weight = self.base_trial.tensor(name)
-            before, now = [weight.reduction_value(each, "l2") for each in weight.prev_steps(step, 2)]
-            if now > 10 * before:
-                self.logger.info("%s grew from %g to %g", name, before, now)
+            norms = [weight.reduction_value(each, "l2") for each in weight.prev_steps(step, 2)]
+            if norms[-1] > 10 * norms[0]:
+                self.logger.info("%s grew from %g to %g", name, norms[0], norms[-1])
                 return True
         return False
-
-    def set_required_tensors(self, step: int) -> None:
-        if step == 0:
-            # There is nothing before it: this step is skipped.
-            self.req_tensors.add("fc.weight", steps=[-1])
 
 
 def made_up(worker: str, step: int) -> StepBatch:

@@ -500,8 +500,8 @@ class BaseHook(HookCollections):
     def _stop_now(self, finding: Finding) -> None:
         """Stops in the middle of a step because of something the hook itself has seen."""
         self.flush()
-        with self._entered():
-            finding = self._supervisor.seen(finding)
+        # Not under the lock: a rule that is at work may save something itself.
+        finding = self._supervisor.seen(finding)
         self._obey(request_of(finding))
 
     # ---- inside

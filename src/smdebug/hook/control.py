@@ -24,19 +24,26 @@ LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 10.0
 
 
 class Control:
-    """Looks for requests to stop, every so often, until there is one.
+    """Looks for requests to stop, every so often, until one is accepted.
 
     Args:
         store: where the run is.
-        on_stop: called with the first request, on the thread of this object.
+        on_stop: called with every request, on the thread of this object, until it returns True.
+        on_look: called before every look.
 
     Attributes:
         interval: seconds between two looks.
     """
 
-    def __init__(self, store: Store, on_stop: Callable[[StopRequest], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        on_stop: Callable[[StopRequest], bool],
+        on_look: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
         self._on_stop = on_stop
+        self._on_look = on_look
         self.interval = REMOTE_SECONDS if store.remote else LOCAL_SECONDS
         self._ended = threading.Event()
         self._warned = False
@@ -52,10 +59,12 @@ class Control:
     def _run(self) -> None:
         while not self._ended.wait(self.interval):
             try:
+                self._on_look()
                 fresh = [key for key in list_stops(self._store) if key not in self._old]
-                if fresh:
-                    self._on_stop(read_stop(self._store, fresh[0]))
-                    return
+                for key in fresh:
+                    if self._on_stop(read_stop(self._store, key)):
+                        return
+                self._old.update(fresh)
             except Exception as error:
                 # Training goes on; the next look may have more luck.
                 if not self._warned:

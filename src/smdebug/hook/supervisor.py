@@ -5,12 +5,16 @@ Both are looked after on threads of their own; training reads one attribute when
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import math
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from smdebug.hook.control import Control
 from smdebug.hook.watch import Watch
+from smdebug.mode_keys import ModeKeys
 from smdebug.storage.control import StopRequest, write_stop
 from smdebug.storage.findings import write_findings
 
@@ -21,8 +25,12 @@ if TYPE_CHECKING:
     from smdebug.storage.findings import Finding
     from smdebug.storage.store import Store
 
+logger = logging.getLogger("smdebug.hook")
+
 # How many looks for requests fit into the time that other workers get to hear of one.
 _LOOKS = 3
+# Over how many looks the pace of training is remembered.
+_REMEMBERED = 30
 
 
 class Supervisor:
@@ -52,7 +60,9 @@ class Supervisor:
         self._store = store
         self._steps = steps
         self._workers, self._chief = 1, True
-        self._began = time.monotonic()
+        # Steps in a second, between two looks for requests each.
+        self._rates: deque[float] = deque(maxlen=_REMEMBERED)
+        self._sampled = (time.monotonic(), -1)
         self._control: Control | None = None
         self._watch: Watch | None = None
         self._findings: list[Finding] = []
@@ -60,8 +70,8 @@ class Supervisor:
     def start(self, path: str, workers: int, chief: bool) -> None:
         """Begins to look for requests and, in the first of several workers, at the rules."""
         self._workers, self._chief = workers, chief
-        self._began = time.monotonic()
-        self._control = Control(self._store, self._asked)
+        self._sampled = (time.monotonic(), self._steps.step)
+        self._control = Control(self._store, self._asked, self._sample)
         if self._rules is not None and chief:
             self._watch = Watch(self._rules, path, self._found, self._flush_seconds)
 
@@ -75,9 +85,11 @@ class Supervisor:
 
     def due(self) -> bool:
         """Whether training has to stop before the step that is about to begin."""
-        if self.request is None:
+        request = self.request
+        if request is None:
             return False
-        return self.request.at_step is None or self._steps.step + 1 >= self.request.at_step
+        done = self._steps.mode_steps.get(ModeKeys[request.mode], -1)
+        return request.at_step is None or done + 1 >= request.at_step
 
     def seen(self, finding: Finding) -> Finding:
         """Takes what the hook itself has seen at the present step, which has been published.
@@ -85,13 +97,18 @@ class Supervisor:
         Returns:
             What the rules say of the same step, if they do: they know what came first.
         """
-        found = [] if self._watch is None else self._watch.look()
-        for known in found:
+        if self._watch is None:
+            self._findings.append(finding)
+            return finding
+        self._watch.look()
+        for known in self.findings():
             if (known.rule, known.step) == (finding.rule, finding.step):
                 return known
         self._findings.append(finding)
-        if self._watch is not None:
+        try:
             write_findings(self._store, [finding])
+        except Exception as error:
+            logger.warning("%s does not keep what was found: %s", self._store.url, error)
         return finding
 
     def close(self) -> None:
@@ -101,31 +118,49 @@ class Supervisor:
         if self._watch is not None:
             self._watch.close()
 
-    def _asked(self, request: StopRequest) -> None:
+    def _asked(self, request: StopRequest) -> bool:
+        """Takes a request of others; returns whether it is obeyed."""
+        if request.at_step is None and self._workers > 1:
+            if not self._chief:
+                # The first worker says when.
+                return False
+            request = self._with_common_step(request)
+            write_stop(self._store, request)
         self.request = self.request or request
+        return True
 
     def _found(self, finding: Finding) -> None:
         self._findings.append(finding)
         if not self._stops or self.request is not None:
             return
-        request = request_of(finding, self._common_step())
-        if request.at_step is not None:
+        request = request_of(finding)
+        if self._workers > 1:
+            request = self._with_common_step(request)
             # The others hear of it this way.
             write_stop(self._store, request)
         self.request = request
 
-    def _common_step(self) -> int | None:
-        """A step that no worker will have begun before it has heard of a request; None when alone.
+    def _with_common_step(self, request: StopRequest) -> StopRequest:
+        """Adds a step that no worker will have begun before it has heard of the request.
 
         Workers that train together wait for each other: one that stopped alone would leave the
-        others waiting.
+        others waiting. What they do together is training: the first one may evaluate alone.
         """
-        if self._workers == 1 or self._control is None:
-            return None
-        rate = (self._steps.step + 1) / max(time.monotonic() - self._began, 1e-3)
-        return self._steps.step + 2 + math.ceil(_LOOKS * self._control.interval * rate)
+        mode = ModeKeys.TRAIN if ModeKeys.TRAIN in self._steps.mode_steps else ModeKeys.GLOBAL
+        self._sample()
+        interval = 0.0 if self._control is None else self._control.interval
+        margin = math.ceil(_LOOKS * interval * max(self._rates))
+        at_step = self._steps.mode_steps[mode] + 2 + margin
+        return dataclasses.replace(request, at_step=at_step, mode=mode.name)
+
+    def _sample(self) -> None:
+        """Measures how fast training is: it may begin slowly, and pause."""
+        now, step = time.monotonic(), self._steps.step
+        then, before = self._sampled
+        self._sampled = (now, step)
+        self._rates.append((step - before) / max(now - then, 1e-3))
 
 
-def request_of(finding: Finding, at_step: int | None = None) -> StopRequest:
+def request_of(finding: Finding) -> StopRequest:
     """The request to stop because of a finding."""
-    return StopRequest(finding.message, finding.rule, finding.step, finding.tensor, at_step)
+    return StopRequest(finding.message, finding.rule, finding.step, finding.tensor)

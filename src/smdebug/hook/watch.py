@@ -26,8 +26,8 @@ logger = logging.getLogger("smdebug.hook")
 
 # The rules whose condition can be seen in gradients before they are used.
 BEFORE_UPDATE_RULES = ("NonFinite", "ExplodingTensor")
-# How long `close` waits for a look that is under way.
-_PATIENCE = 60.0
+# How long training waits for the rules at its end, at most, and from when on it says so.
+_PATIENCE, _SAYS_SO = 120.0, 5.0
 # However often the writer publishes, looking takes time that training may need.
 _SHORTEST_PAUSE = 0.1
 # How many findings of one rule are logged at a time.
@@ -102,37 +102,47 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="smdebug-rules", daemon=True)
         self._thread.start()
 
-    def look(self) -> list[Finding]:
+    def look(self) -> None:
         """Evaluates the rules over what was published since the last look."""
-        with self._lock:
-            return self._look()
+        if self._lock.acquire(timeout=_PATIENCE):
+            try:
+                self._look()
+            finally:
+                self._lock.release()
 
     def report(self) -> RuleReport | None:
         """What became of each rule so far; None before anything was published."""
         return None if self._runner is None else self._runner.report()
 
     def close(self) -> None:
-        """Evaluates the rules over the rest of the run, which has been closed, and reports."""
+        """Has the rules look at the rest of the run, which has been closed, and report.
+
+        They do it on their own thread: one that takes for ever must not keep a script from ending.
+        """
         self._ended.set()
-        self._thread.join(_PATIENCE)
-        if not self._lock.acquire(timeout=_PATIENCE):
-            logger.warning("the rules are still at work; their last look is left out")
-            return
-        try:
-            self._look()
-            if self._runner is not None and not self._failed:
-                logger.info("%s", self._runner.finish())
-        except Exception:
-            logger.exception("the rules could not be evaluated to their end")
-        finally:
-            self._lock.release()
-            if self._rules.actions is not None:
-                self._rules.actions.close()
+        self._thread.join(_SAYS_SO)
+        if self._thread.is_alive():
+            logger.info("waiting for the rules, %g seconds at most", _PATIENCE)
+            self._thread.join(_PATIENCE - _SAYS_SO)
+        if self._thread.is_alive():
+            logger.warning("the rules are still at work; what they have not looked at is left out")
+        if self._rules.actions is not None:
+            self._rules.actions.close()
 
     def _run(self) -> None:
         while not self._ended.wait(self._pause()):
             with self._lock:
                 self._look()
+        with self._lock:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._look()
+        try:
+            if self._runner is not None and not self._failed:
+                logger.info("%s", self._runner.finish())
+        except Exception:
+            logger.exception("the rules could not be evaluated to their end")
 
     def _pause(self) -> float:
         """As long as the writer waits: there is nothing new before."""
@@ -141,20 +151,17 @@ class Watch:
         self._age += pause
         return pause
 
-    def _look(self) -> list[Finding]:
+    def _look(self) -> None:
         if self._failed:
-            return []
+            return
         try:
             if self._runner is None:
                 self._runner = self._open()
-            found = [] if self._runner is None else self._runner.look()
-            _say(found)
-            return found
+            _say([] if self._runner is None else self._runner.look())
         except Exception:
             # Training and saving go on without rules.
             self._failed = True
             logger.exception("the rules cannot be evaluated any more; training goes on")
-            return []
 
     def _open(self) -> RuleRunner | None:
         from smdebug.exceptions import MissingCollectionFiles, TrialNotFound

@@ -105,7 +105,7 @@ class Rule(ABC):
         """What is recorded when the rule fires at a step."""
         mode, mode_step = self.base_trial.mode_modestep(step)
         kind = {} if mode is None else {"mode": mode, "mode_step": mode_step}
-        return Finding(self.rule_name, step, f"its condition was met at step {step}", **kind)  # type: ignore[arg-type]
+        return Finding(self.rule_name, step, "its condition was met", **kind)  # type: ignore[arg-type]
 
     def act(self, finding: Finding) -> None:
         """Carries out the actions of the rule; none of them can fail it."""

@@ -8,6 +8,8 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from smdebug.mode_keys import ModeKeys
+
 if TYPE_CHECKING:
     from smdebug.storage.store import Store
 
@@ -24,8 +26,9 @@ class StopRequest:
         rule: the rule that asks for it.
         step: the step the rule is about.
         tensor: the tensor the rule is about.
-        at_step: stop when this global step would begin, or at once when None. Workers that train
-            together must stop together.
+        at_step: stop when this step would begin, or at once when None. Workers that train together
+            must stop together.
+        mode: the name of the mode in which `at_step` counts; `GLOBAL` counts the steps of all.
         time: when it was made, in seconds since 1970.
     """
 
@@ -34,6 +37,7 @@ class StopRequest:
     step: int = 0
     tensor: str | None = None
     at_step: int | None = None
+    mode: str = ModeKeys.GLOBAL.name
     time: float = field(default_factory=clock.time)
 
 
@@ -62,12 +66,17 @@ def read_stop(store: Store, key: str) -> StopRequest:
         step=_whole(fields.get("step")) or 0,
         tensor=None if fields.get("tensor") is None else str(fields["tensor"]),
         at_step=_whole(fields.get("at_step")),
+        mode=_mode(fields.get("mode")),
         time=_seconds(fields.get("time")),
     )
 
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _mode(value: Any) -> str:
+    return value if value in ModeKeys.__members__ else ModeKeys.GLOBAL.name
 
 
 def _seconds(value: Any) -> float:
