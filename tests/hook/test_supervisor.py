@@ -156,6 +156,47 @@ def test_no_rules_in_a_dry_run(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+# ---- a job that was killed and started again
+
+
+@pytest.mark.parametrize("format", ["v1", "v2"])
+def test_rules_judge_their_own_job_only(tmp_path: Path, format: str) -> None:
+    every = {"save_interval": 1}
+    first = NumpyHook(tmp_path, format=format, include_collections="gradients", save_config=every)
+    for step in range(60):
+        first.run(gradient__a=SMALL if step >= 50 else np.ones(4))
+    first.flush()
+    # Killed: nothing is closed, and the lock is gone with the process.
+    first._after_fork()
+    second = NumpyHook(
+        tmp_path, format=format, rules=["VanishingGradient"], on_finding="stop",
+        save_config=every, flush_seconds=0.05,
+    )  # fmt: skip
+    deadline = time.monotonic() + LIMIT
+    while second.rule_report() is None or second.rule_report().last_step < 5:
+        second.run(gradient__a=np.ones(4))
+        assert time.monotonic() < deadline
+    assert not second.findings()
+    with pytest.raises(RuleEvaluationConditionMet) as stopped:
+        train_until_stopped(second)
+    assert stopped.value.step > 5
+    (finding,) = second.findings()
+    assert finding.step == stopped.value.step
+
+
+def test_what_an_earlier_job_has_on_record_is_told_again(tmp_path: Path) -> None:
+    every = {"save_interval": 1}
+    for _ in range(2):
+        hook = NumpyHook(tmp_path, rules=["VanishingGradient"], save_config=every)
+        for _ in range(3):
+            hook.run(gradient__a=SMALL)
+        hook.close()
+        (finding,) = hook.findings()
+        assert finding.step == 0
+        (tmp_path / "training_job_end.ts").unlink()
+    assert len(create_trial(str(tmp_path)).findings()) == 1
+
+
 # ---- requests
 
 

@@ -315,13 +315,20 @@ class BaseHook(HookCollections):
                 self._write_collections()
         self._closed = True
         self._detach()
+        if self._supervisor.must_end_first:
+            with self._entered():
+                assert self._output is not None
+                self._output.finish_step()
+                self._output.flush()
+            self._supervisor.close()
         with self._entered():
             if self._output is not None:
                 # In a SageMaker job the platform says when the job is over.
                 self._output.close(end=self._worker().chief and not environment.in_sagemaker())
         self._capture = None
-        # Only now is everything there that the rules have to look at.
-        self._supervisor.close()
+        if not self._supervisor.must_end_first:
+            # Only now is everything there that the rules have to look at.
+            self._supervisor.close()
         atexit.unregister(self._at_exit)
         if self._output is not None:
             logger.info("%s: %s", self.out_dir, self.stats())

@@ -73,7 +73,7 @@ class Supervisor:
         self._sampled = (time.monotonic(), self._steps.step)
         self._control = Control(self._store, self._asked, self._sample)
         if self._rules is not None and chief:
-            self._watch = Watch(self._rules, path, self._found, self._flush_seconds)
+            self._watch = Watch(self._rules, path, self._store, self._found, self._flush_seconds)
 
     def findings(self) -> list[Finding]:
         """What was found so far."""
@@ -111,8 +111,13 @@ class Supervisor:
             logger.warning("%s does not keep what was found: %s", self._store.url, error)
         return finding
 
+    @property
+    def must_end_first(self) -> bool:
+        """Whether it has to be closed before the run is, and not after it."""
+        return self._watch is not None and self._watch.must_end_first
+
     def close(self) -> None:
-        """Ends both threads; the rules look at the rest of the run first, which has been closed."""
+        """Ends both threads; the rules look at the rest of the run first."""
         if self._control is not None:
             self._control.close()
         if self._watch is not None:
@@ -148,17 +153,22 @@ class Supervisor:
         """
         mode = ModeKeys.TRAIN if ModeKeys.TRAIN in self._steps.mode_steps else ModeKeys.GLOBAL
         self._sample()
-        interval = 0.0 if self._control is None else self._control.interval
-        margin = math.ceil(_LOOKS * interval * max(self._rates))
+        margin = math.ceil(_LOOKS * self._interval * max(self._rates))
         at_step = self._steps.mode_steps[mode] + 2 + margin
         return dataclasses.replace(request, at_step=at_step, mode=mode.name)
+
+    @property
+    def _interval(self) -> float:
+        return 0.0 if self._control is None else self._control.interval
 
     def _sample(self) -> None:
         """Measures how fast training is: it may begin slowly, and pause."""
         now, step = time.monotonic(), self._steps.step
         then, before = self._sampled
-        self._sampled = (now, step)
-        self._rates.append((step - before) / max(now - then, 1e-3))
+        # A moment after the last look says little.
+        if not self._rates or now - then > self._interval / 2:
+            self._sampled = (now, step)
+            self._rates.append((step - before) / max(now - then, 1e-3))
 
 
 def request_of(finding: Finding) -> StopRequest:

@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import SMDebugValueError
+from smdebug.hook.own_run import OwnRun
 from smdebug.storage.pace import flush_interval
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from smdebug.rules.registry import RuleSpec
     from smdebug.rules.runner import RuleRunner
     from smdebug.storage.findings import Finding
+    from smdebug.storage.store import Store
 
 logger = logging.getLogger("smdebug.hook")
 
@@ -79,6 +81,7 @@ class Watch:
     Args:
         rules: the rules.
         path: where the run is.
+        store: the same as a store; what is in it by now was written by an earlier job.
         on_finding: called with everything that is found, on the thread of this object.
         flush_seconds: how long a step may stay unpublished, as the hook was told.
     """
@@ -87,11 +90,13 @@ class Watch:
         self,
         rules: WatchedRules,
         path: str,
+        store: Store,
         on_finding: Callable[[Finding], None],
         flush_seconds: float | None = None,
     ) -> None:
         self._rules = rules
         self._path = path
+        self._own_run = OwnRun(store)
         self._flush_seconds = flush_seconds
         self._tell = on_finding
         self._runner: RuleRunner | None = None
@@ -109,6 +114,14 @@ class Watch:
                 self._look()
             finally:
                 self._lock.release()
+
+    @property
+    def must_end_first(self) -> bool:
+        """Whether the rules have to end before the run is closed.
+
+        Closing joins index files, those of an earlier job too.
+        """
+        return self._own_run.earlier
 
     def report(self) -> RuleReport | None:
         """What became of each rule so far; None before anything was published."""
@@ -166,14 +179,15 @@ class Watch:
     def _open(self) -> RuleRunner | None:
         from smdebug.exceptions import MissingCollectionFiles, TrialNotFound
         from smdebug.rules.runner import RuleRunner
-        from smdebug.trials.create import create_trial
+        from smdebug.trials.trial import Trial
 
         try:
-            trial = create_trial(self._path, wait_seconds=0)
+            trial = Trial(self._path, wait_seconds=0, store=self._own_run)
         except (TrialNotFound, MissingCollectionFiles):
             # Nothing has been published yet.
             return None
-        return RuleRunner(trial, [spec.make(trial) for spec in self._rules.specs], self._found)
+        rules = [spec.make(trial) for spec in self._rules.specs]
+        return RuleRunner(trial, rules, self._found, own=True)
 
     def _found(self, finding: Finding) -> None:
         if self._rules.actions is not None:

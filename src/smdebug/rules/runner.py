@@ -49,6 +49,8 @@ class RuleRunner:
             rules of this trial; one need not stand in a list.
         on_finding: called with everything that is found and not yet on record in the run.
         record: keep findings and outcomes in the run.
+        own: the run is that of the job which evaluates the rules: what is on record was found in
+            an earlier job, and is told again.
 
     Example:
         >>> runner = RuleRunner(trial, ["VanishingGradient"])  # doctest: +SKIP
@@ -61,6 +63,7 @@ class RuleRunner:
         rules: Any,
         on_finding: Callable[[Finding], None] | None = None,
         record: bool = True,
+        own: bool = False,
     ) -> None:
         self.trial = trial
         self.rules: list[Rule] = [make_rule(rule, trial) for rule in rule_list(rules)]
@@ -86,7 +89,7 @@ class RuleRunner:
             if not isinstance(rule, ColumnRule)
         }
         self._judged = -1
-        self._recorded: set[Finding] | None = None
+        self._recorded: set[Finding] | None = set() if own else None
 
     @property
     def last_step(self) -> int:

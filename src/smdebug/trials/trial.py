@@ -63,6 +63,7 @@ class Trial:
         cache: keep raw values that were read in memory.
         wait_seconds: how long to wait for a job that has not begun. None waits a minute where the
             place exists, and not at all where it does not.
+        store: what to read the run from; what the path names when None.
 
     Raises:
         TrialNotFound: the path does not exist or holds something else.
@@ -83,13 +84,14 @@ class Trial:
         check: bool = False,
         cache: bool = False,
         wait_seconds: float | None = None,
+        store: Store | None = None,
     ) -> None:
         self.path = str(path).strip()
         self.name = name or self.path.rstrip("/").rpartition("/")[2]
         self.range_steps = checked_range(range_steps)
         self.dynamic_refresh = True
         self.loaded_all_steps = False
-        self._store: Store = open_store(self.path)
+        self._store: Store = open_store(self.path) if store is None else store
         self._reader = RunReader(self._store)
         self._refresher = Refresher(self._reader)
         self._cached: dict[Any, Array] | None = {} if cache else None
