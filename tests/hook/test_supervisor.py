@@ -15,8 +15,11 @@ from tests.hook.numpy_hook import NumpyHook
 
 from smdebug.config.options import HookOptions
 from smdebug.exceptions import RuleEvaluationConditionMet
+from smdebug.hook import watch
 from smdebug.hook.steps import StepCounter
 from smdebug.hook.supervisor import Supervisor
+from smdebug.mode_keys import ModeKeys
+from smdebug.rules import Rule
 from smdebug.storage.control import StopRequest, list_stops, read_stop, write_stop
 from smdebug.storage.findings import Finding, read_findings, read_reports
 from smdebug.storage.memory import MemoryStore
@@ -172,16 +175,20 @@ def test_rules_judge_their_own_job_only(tmp_path: Path, format: str) -> None:
         tmp_path, format=format, rules=["VanishingGradient"], on_finding="stop",
         save_config=every, flush_seconds=0.05,
     )  # fmt: skip
-    deadline = time.monotonic() + LIMIT
-    while second.rule_report() is None or second.rule_report().last_step < 5:
-        second.run(gradient__a=np.ones(4))
-        assert time.monotonic() < deadline
-    assert not second.findings()
+    for step in range(12):
+        second.run(gradient__a=SMALL if step >= 10 else np.ones(4))
+        if step in (8, 11):
+            second.flush()
+            watch = second._supervisor._watch
+            assert watch is not None
+            watch.look()
+            assert second.rule_report().last_step == step
+        assert bool(second.findings()) == (step == 11)
     with pytest.raises(RuleEvaluationConditionMet) as stopped:
-        train_until_stopped(second)
-    assert stopped.value.step > 5
+        second.run(gradient__a=SMALL)
+    assert stopped.value.step == 10
     (finding,) = second.findings()
-    assert finding.step == stopped.value.step
+    assert finding.step == 10
 
 
 def test_what_an_earlier_job_has_on_record_is_told_again(tmp_path: Path) -> None:
@@ -272,7 +279,147 @@ def test_workers_that_train_together_stop_at_one_step() -> None:
     chief.close()
 
 
+def a_job(store: MemoryStore, workers: int, chief: bool) -> tuple[Supervisor, StepCounter]:
+    steps = StepCounter()
+    options = HookOptions(rules=["NonFinite"], on_finding="stop") if chief else HookOptions()
+    supervisor = Supervisor(None, options, store, steps)
+    supervisor.start("memory://x", workers, chief)
+    return supervisor, steps
+
+
+def test_an_evaluation_of_the_first_worker_alone_does_not_count() -> None:
+    store = MemoryStore()
+    (chief, steps), (other, others) = a_job(store, 2, chief=True), a_job(store, 2, chief=False)
+    for counter in (steps, others):
+        counter.set_mode(ModeKeys.TRAIN)
+        for _ in range(5):
+            counter.advance()
+    steps.set_mode(ModeKeys.EVAL)
+    for _ in range(1000):
+        steps.advance()
+    chief._found(Finding("NonFinite", 3, "x is NaN", "x"))
+    (key,) = list_stops(store)
+    assert other._asked(read_stop(store, key))
+    steps.set_mode(ModeKeys.TRAIN)
+    trained = []
+    for supervisor, counter in ((chief, steps), (other, others)):
+        while not supervisor.due():
+            counter.advance()
+        trained.append(counter.mode_steps[ModeKeys.TRAIN])
+        supervisor.close()
+    assert trained[0] == trained[1]
+    assert trained[0] > 5
+
+
+def test_a_request_without_a_step_is_given_one_by_the_first_worker() -> None:
+    store = MemoryStore()
+    (chief, steps), (other, _) = a_job(store, 2, chief=True), a_job(store, 2, chief=False)
+    steps.advance()
+    # The other one hears of it first, and waits for what the first one says.
+    assert not other._asked(StopRequest("enough", rule="Mine"))
+    assert other.request is None
+    assert chief._asked(StopRequest("enough", rule="Mine"))
+    (key,) = list_stops(store)
+    assert other._asked(read_stop(store, key))
+    assert other.request == chief.request
+    assert chief.request is not None
+    assert (chief.request.reason, chief.request.rule) == ("enough", "Mine")
+    assert chief.request.at_step is not None
+    assert not chief.due()
+    chief.close()
+    other.close()
+
+
+def test_a_slow_start_does_not_make_the_margin_short() -> None:
+    chief, steps = a_job(MemoryStore(), 2, chief=True)
+    assert chief._control is not None
+    chief._control.close()
+    chief._control._thread.join()
+    chief._control.interval = 1.0
+    # An hour for the first step, then a hundred in a second.
+    chief._sampled = (time.monotonic() - 3601, -1)
+    steps.advance()
+    chief._sample()
+    chief._sampled = (time.monotonic() - 1, 0)
+    for _ in range(100):
+        steps.advance()
+    chief._sample()
+    chief._found(Finding("NonFinite", 3, "x is NaN", "x"))
+    assert chief.request is not None
+    assert chief.request.at_step is not None
+    assert chief.request.at_step - 101 > 250
+
+
 # ---- threads
+
+
+SAVING = """
+import sys, time, numpy as np
+from tests.hook.numpy_hook import NumpyHook
+from smdebug.exceptions import RuleEvaluationConditionMet
+from smdebug.rules import Rule
+from smdebug.storage.findings import Finding
+import threading
+at_work = threading.Event()
+class Saves(Rule):
+    def invoke_at_step(self, step):
+        at_work.set()
+        time.sleep(0.2)
+        hook.save_scalar("seen", step)
+        return False
+hook = NumpyHook(sys.argv[1], rules=[Saves], save_config={"save_interval": 1}, flush_seconds=0.01)
+for _ in range(5):
+    hook.run(loss=np.float32(1))
+at_work.wait(60)
+try:
+    hook._stop_now(Finding("NonFinite", 4, "x is NaN", "x"))
+except RuleEvaluationConditionMet:
+    print("stopped")
+"""
+
+
+def test_a_rule_that_saves_something_while_the_hook_stops(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SAVING, str(tmp_path)], capture_output=True, text=True,
+        check=True, timeout=LIMIT,
+    )  # fmt: skip
+    assert done.stdout == "stopped\n"
+    assert "Traceback" not in done.stderr
+
+
+def test_a_rule_that_takes_for_ever_does_not_keep_a_script_from_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watch, "_PATIENCE", 0.2)
+    monkeypatch.setattr(watch, "_SAYS_SO", 0.1)
+    waits = threading.Event()
+
+    class Slow(Rule):
+        def invoke_at_step(self, step: int) -> bool:
+            return waits.wait(LIMIT)
+
+    hook = NumpyHook(tmp_path, rules=[Slow], save_config={"save_interval": 1})
+    hook.run(loss=np.float32(1))
+    # Its last look is the one that does not end.
+    hook.close()
+    assert "still at work" in caplog.text
+    waits.set()
+
+
+def test_what_the_rules_have_found_already_is_not_found_twice(tmp_path: Path) -> None:
+    hook = NumpyHook(
+        tmp_path, rules=["NonFinite"], save_config={"save_interval": 1}, flush_seconds=0.01
+    )
+    hook.run(gradient__a=np.full(4, np.nan))
+    hook.flush()
+    deadline = time.monotonic() + LIMIT
+    while not hook.findings() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    (known,) = hook.findings()
+    with pytest.raises(RuleEvaluationConditionMet) as stopped:
+        hook._stop_now(Finding("NonFinite", 0, "another sentence", "gradient/a"))
+    assert hook.findings() == [known]
+    assert str(stopped.value).endswith(known.message)
 
 
 def test_threads_end_with_the_hook(tmp_path: Path) -> None:

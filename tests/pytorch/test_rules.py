@@ -205,6 +205,78 @@ def test_gradients_that_a_scaler_throws_away_are_no_finding(tmp_path: Path) -> N
     hook.close()
 
 
+def test_a_fused_optimizer_passes_over_such_gradients_itself(tmp_path: Path) -> None:
+    script = Script()
+    optimizer = torch.optim.Adam(script.model.parameters(), fused=True)
+    hook = script.hooked(tmp_path, rules=["ExplodingTensor"], before_update=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    overflowed = 0
+    for _ in range(30):
+        x = torch.randint(0, 10, (16, 5))
+        optimizer.zero_grad()
+        # Its step is called whatever the gradients hold.
+        scaler.scale(script.loss(script.model(x), x.sum(1) % 3) * 100).backward()
+        gradients = [each.grad for each in script.model.parameters() if each.grad is not None]
+        overflowed += not all(torch.isfinite(each).all() for each in gradients)
+        scaler.step(optimizer)
+        scaler.update()
+    assert overflowed
+    assert not hook.closed
+    hook.close()
+
+
+@pytest.mark.parametrize("by_keyword", [True, False])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.LBFGS])
+def test_gradients_that_a_closure_computes(tmp_path: Path, kind: type, by_keyword: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = kind(model.parameters(), lr=0.1)
+    hook = smd.Hook(tmp_path, rules=["NonFinite"], before_update=True)
+    hook.register_module(model)
+    scale = 1.0
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = (model(torch.ones(3, 4)) * scale).square().sum()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        loss = optimizer.step(closure=closure) if by_keyword else optimizer.step(closure)
+        assert isinstance(loss, torch.Tensor)
+    before, scale = copy.deepcopy(model.state_dict()), math.nan
+    with pytest.raises(RuleEvaluationConditionMet, match="not updated"):
+        optimizer.step(closure=closure) if by_keyword else optimizer.step(closure)
+    assert same(before, model.state_dict())
+    assert len(hook.findings()) == 1
+    # A closed hook looks at nothing.
+    optimizer.step(closure)
+
+
+@pytest.mark.parametrize("bad", [complex(1, math.nan), complex(math.inf, 1)])
+def test_both_parts_of_a_complex_gradient_count(tmp_path: Path, bad: complex) -> None:
+    model = nn.Linear(2, 2, dtype=torch.complex64)
+    hook = smd.Hook(tmp_path, rules=["NonFinite"], before_update=True)
+    hook.register_module(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(1, 2, dtype=torch.complex64)).abs().sum().backward()
+    optimizer.step()
+    assert model.weight.grad is not None
+    model.weight.grad[0, 0] = bad
+    with pytest.raises(RuleEvaluationConditionMet, match="Linear_weight"):
+        optimizer.step()
+
+
+def test_a_compiled_step_of_an_optimizer(tmp_path: Path) -> None:
+    script = Script(poisoned_at=3)
+    script.hooked(tmp_path, rules=["NonFinite"], before_update=True)
+    script.optimizer.step = torch.compile(script.optimizer.step, backend="eager")
+    with pytest.raises(RuleEvaluationConditionMet) as stopped:
+        script.run(6)
+    assert stopped.value.step == 3
+    assert same(script.before, script.model.state_dict())
+
+
 def test_sparse_gradients_before_an_update(tmp_path: Path) -> None:
     model = nn.Embedding(10, 2, sparse=True)
     hook = smd.Hook(tmp_path, rules=["NonFinite"], before_update=True)

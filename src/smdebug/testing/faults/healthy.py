@@ -124,7 +124,7 @@ def warm_up_and_cosine(step: int, warm_up: int, steps: int) -> float:
 
 # Confusion asks for a model that is right in 90 % of what it predicts of each class. It judges the
 # result of a training, not the training.
-SHORT = {"Confusion": "trained for seconds, the perceptrons are right in about 80 % of the points"}
+SHORT = {"Confusion": "trained for seconds, the perceptrons are right in 73 to 80 % of the points"}
 NEXT_WORDS = {"Confusion": "no model knows the next word in 90 % of the cases"}
 
 HEALTHY: list[Training] = [
