@@ -16,9 +16,9 @@ NAMES = {
     "smdebug.trials": ["LocalTrial", "S3Trial", "StepState", "Tensor", "Trial", "create_trial"],
     "smdebug.testing": ["StoreContract", "make_run"],
     "smdebug.rules": [
-        "ColumnRule", "Finding", "Outcome", "RequiredTensors", "RequiredTensorsForTrial", "Rule",
-        "RuleReport", "RuleRunner", "hook_configuration", "invoke_rule", "make_rule", "rule_class",
-        "rule_names", "run_rules",
+        "ColumnRule", "Finding", "Need", "Outcome", "RequiredTensors", "RequiredTensorsForTrial",
+        "Rule", "RuleReport", "RuleRunner", "hook_configuration", "invoke_rule", "make_rule",
+        "rule_class", "rule_names", "run_rules",
     ],
     "smdebug.rules.action": ["Actions"],
     "smdebug.analysis.utils": ["no_refresh", "parse_bool", "parse_list_from_str", "refresh"],

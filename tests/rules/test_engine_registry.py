@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from smdebug.config.need import Need
+from smdebug.config.options import rule_list
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
 from smdebug.rules import ColumnRule, Rule, make_rule, rule_class, rule_names, run_rules
 from smdebug.rules.builtin.vanishing_gradient import VanishingGradient
-from smdebug.rules.registry import BUILTIN_RULES, RuleSpec, rule_list
+from smdebug.rules.registry import BUILTIN_RULES, RuleSpec
 from smdebug.testing.runs import make_run
 from smdebug.trials import Trial, create_trial
 
@@ -180,11 +181,18 @@ def test_what_is_no_rule_is_refused(wrong: Any) -> None:
 def test_lists_of_rules(trial: Trial) -> None:
     rule = VanishingGradient(trial)
     for one in ("A", VanishingGradient, {"rule": "A"}, rule):
-        assert rule_list(one) == [one]
-    assert rule_list(["A", VanishingGradient]) == ["A", VanishingGradient]
-    assert rule_list(("A", "B")) == ["A", "B"]
-    assert rule_list(each for each in "AB") == ["A", "B"]
-    assert rule_list([]) == []
+        assert rule_list(one) == (one,)
+    assert rule_list(["A", VanishingGradient]) == ("A", VanishingGradient)
+    assert rule_list(("A", "B")) == ("A", "B")
+    assert rule_list(("A", {"b": 1})) == (("A", {"b": 1}),)
+    assert rule_list(each for each in "AB") == ("A", "B")
+    assert rule_list("A, B:c=1,d,E:f=g , mine.py:H:x=1") == (
+        "A",
+        "B:c=1,d",
+        "E:f=g",
+        "mine.py:H:x=1",
+    )
+    assert rule_list([]) == ()
 
 
 # ---- parameters

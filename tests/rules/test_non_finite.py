@@ -262,3 +262,12 @@ def test_names_say_what_a_tensor_is(name: str, said: str) -> None:
 def test_bad_parameters(bad: Any) -> None:
     with pytest.raises(SMDebugValueError, match=re.escape("gradient_patience")):
         NonFinite(None, gradient_patience=bad)
+
+
+def test_the_patience_with_gradients_does_not_depend_on_blocks(tmp_path: Path) -> None:
+    # As a gradient scaler has it: infinite now and then, and skipped.
+    gradients = [np.full(2, np.inf) if step in (1, 4, 7) else np.ones(2) for step in range(9)]
+    run: Run = {step: {"gradient/Net_a.weight": each} for step, each in enumerate(gradients)}
+    rule = "NonFinite:gradient_patience=3"
+    assert findings(write(tmp_path / "whole", run), rule) == []
+    assert found_in_looks(tmp_path / "looks", run, rule) == []

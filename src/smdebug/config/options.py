@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from smdebug.config import checks
 from smdebug.config.collection import collection_name
 from smdebug.config.reduction import ReductionConfig
 from smdebug.config.save import SaveConfig, SaveConfigMode
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FORMATS = ("v1", "v2")
 DEFAULT_QUEUE_BYTES = 512 * 2**20
@@ -119,7 +117,7 @@ class HookOptions:
             "queue_bytes": checks.whole_number("queue_bytes", queue_bytes, minimum=1),
             "flush_seconds": _optional_seconds("flush_seconds", flush_seconds),
             "on_error": checks.choice("on_error", on_error, ("warn", "raise")),
-            "rules": _rules(rules),
+            "rules": rule_list(rules),
             "on_finding": checks.choice("on_finding", on_finding, ("warn", "stop")),
             "before_update": checks.boolean("before_update", before_update),
             "actions": actions,
@@ -182,14 +180,24 @@ def _collection_names(key: str, value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _rules(value: object) -> tuple[Any, ...]:
+def rule_list(value: object) -> tuple[Any, ...]:
+    """Returns rules as a tuple: one, several, or names in a string with commas.
+
+    Example:
+        >>> rule_list("NonFinite, TensorVariance:tensor_regex=a,b")
+        ('NonFinite', 'TensorVariance:tensor_regex=a,b')
+    """
     if value is None:
         return ()
     if isinstance(value, str):
         # A rule's name begins with a capital, or stands in a file; other commas are of parameters.
         parts = re.split(r",(?=\s*(?:[A-Z]\w*(?![\w=])|[^,:=]+\.py:))", value)
         return tuple(part.strip() for part in parts if part.strip())
-    return tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
+    # A name with its parameters is one rule, not two.
+    one = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping)
+    if one or isinstance(value, type | Mapping) or not isinstance(value, Iterable):
+        return (value,)
+    return tuple(value)
 
 
 def _require_rules(values: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import SMDebugValueError
@@ -32,6 +33,8 @@ BEFORE_UPDATE_RULES = ("NonFinite", "ExplodingTensor")
 _PATIENCE, _SAYS_SO = 120.0, 5.0
 # However often the writer publishes, looking takes time that training may need.
 _SHORTEST_PAUSE = 0.1
+# How long other workers may take to close after this one.
+_OTHERS_TAKE = 30.0
 # How many findings of one rule are logged at a time.
 _SAID = 3
 
@@ -150,12 +153,22 @@ class Watch:
             self._finish()
 
     def _finish(self) -> None:
+        self._wait_for_others()
         self._look()
         try:
             if self._runner is not None and not self._failed:
                 logger.info("%s", self._runner.finish())
         except Exception:
             logger.exception("the rules could not be evaluated to their end")
+
+    def _wait_for_others(self) -> None:
+        """Waits until the other workers of the job have written their last steps, too."""
+        if self._runner is None or self._failed or self._runner.trial.num_workers == 1:
+            return
+        trial, deadline = self._runner.trial, time.monotonic() + _OTHERS_TAKE
+        while not trial.loaded_all_steps and time.monotonic() < deadline:
+            trial.refresh_data()
+            threading.Event().wait(_SHORTEST_PAUSE)
 
     def _pause(self) -> float:
         """As long as the writer waits: there is nothing new before."""

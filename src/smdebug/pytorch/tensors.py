@@ -139,9 +139,7 @@ _EXTREMES = frozenset({"min", "max", "nans", "infs"})
 _WITH_EXTREMES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
-def take_from_host(
-    name: str, tensor: torch.Tensor, want: Want
-) -> TakenTensor | TakenNumbers:
+def take_from_host(name: str, tensor: torch.Tensor, want: Want) -> TakenTensor | TakenNumbers:
     """Takes a tensor of the host, in the way that costs training least.
 
     Finding the extremes takes as long as a copy and leaves nothing to do, nor to keep: finite ones

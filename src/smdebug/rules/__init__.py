@@ -1,5 +1,6 @@
 """Rules: what went wrong in a run, in which tensor, at which step."""
 
+from smdebug.config.need import Need
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.configuration import hook_configuration
 from smdebug.rules.outcome import Outcome, RuleReport
@@ -13,6 +14,7 @@ from smdebug.storage.findings import Finding
 __all__ = [
     "ColumnRule",
     "Finding",
+    "Need",
     "Outcome",
     "RequiredTensors",
     "RequiredTensorsForTrial",

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.config import checks
 from smdebug.config.collection import NON_REDUCTION_COLLECTIONS
-from smdebug.rules.registry import RuleSpec, rule_list
+from smdebug.config.options import rule_list
+from smdebug.rules.registry import RuleSpec
 
 if TYPE_CHECKING:
     from smdebug.config.need import Need

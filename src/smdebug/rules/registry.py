@@ -155,8 +155,13 @@ class RuleSpec:
             if name not in names:
                 raise SMDebugValueError(
                     f"rule {self.kind.__name__} has the parameters {', '.join(names)}, got "
-                    f"{checks.shown(name)}"
+                    f"{checks.shown(name)}{_nearest(name, names)}"
                 )
+
+
+def _nearest(name: object, names: list[str]) -> str:
+    near = difflib.get_close_matches(str(name), names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def make_rule(given: Any, trial: Trial) -> Rule:
@@ -166,17 +171,6 @@ def make_rule(given: Any, trial: Trial) -> Rule:
         >>> make_rule({"rule": "VanishingGradient", "threshold": 1e-6}, trial)  # doctest: +SKIP
     """
     return given if isinstance(given, Rule) else RuleSpec(given).make(trial)
-
-
-def rule_list(given: Any) -> list[Any]:
-    """The rules of a list; one that stands alone is taken for a list of one.
-
-    Example:
-        >>> rule_list("VanishingGradient:threshold=1e-6")
-        ['VanishingGradient:threshold=1e-6']
-    """
-    alone = isinstance(given, str | type | Mapping | Rule) or given is None
-    return [given] if alone else list(given)
 
 
 def _parsed(given: Any) -> tuple[str | type, dict[str, Any]]:

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from smdebug.analysis.utils import no_refresh
+from smdebug.config.options import rule_list
 from smdebug.exceptions import (
     IndexReaderException,
     InsufficientInformationForRuleInvocation,
@@ -20,7 +21,7 @@ from smdebug.exceptions import (
 )
 from smdebug.rules.column_rule import QUIET_STEPS, ColumnRule, blocks_of
 from smdebug.rules.outcome import COULD_NOT_RUN, FAILED, FOUND, Outcome, RuleReport
-from smdebug.rules.registry import make_rule, rule_list
+from smdebug.rules.registry import make_rule
 from smdebug.storage.findings import read_findings, write_findings, write_report
 from smdebug.trials.create import create_trial
 from smdebug.trials.trial import Trial

@@ -28,8 +28,8 @@ class StopRequest:
         tensor: the tensor the rule is about.
         at_step: stop when this step would begin, or at once when None. Workers that train together
             must stop together.
-        mode: the name of the mode in which `at_step` counts; `GLOBAL` counts the steps of all.
         time: when it was made, in seconds since 1970.
+        mode: the name of the mode in which `at_step` counts; `GLOBAL` counts the steps of all.
     """
 
     reason: str
@@ -37,8 +37,8 @@ class StopRequest:
     step: int = 0
     tensor: str | None = None
     at_step: int | None = None
-    mode: str = ModeKeys.GLOBAL.name
     time: float = field(default_factory=clock.time)
+    mode: str = ModeKeys.GLOBAL.name
 
 
 def write_stop(store: Store, request: StopRequest) -> str:

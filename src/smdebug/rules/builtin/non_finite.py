@@ -108,7 +108,8 @@ class NonFinite(ColumnRule):
         """Looks for the first tensor of every step of every worker."""
         cells = non_finite_cells(self, block, self.tensors)
         table = cells.table
-        if not cells.bad.any() and not any(each.ill for each in self._workers.values()):
+        waiting = any(each.ill or each.gradients for each in self._workers.values())
+        if not cells.bad.any() and not waiting:
             return
         positions, masked = block.positions(table), masked_cells(self, block, self.tensors, cells)
         for worker in dict.fromkeys(column.worker for column in table.columns):

@@ -99,6 +99,7 @@ class Overfit(ColumnRule):
     def start_over(self) -> None:
         """Forgets what the losses were."""
         super().start_over()
+        self._compared = False
         self._rounds.clear()
         self._in_a_row.clear()
 

@@ -94,6 +94,7 @@ class Overtraining(ColumnRule):
     def start_over(self) -> None:
         """Forgets what the losses were."""
         super().start_over()
+        self._compared = False
         self._rounds.clear()
         self._best.clear()
 

@@ -78,8 +78,11 @@ class ReplicaDivergence(ColumnRule):
             return super().missing()
         return (
             f"no two workers saved the same of the {self.tensors.described} at the same step. "
-            f'Hook(include_workers="all", rules=["{self.rule_name}"]) saves what it needs'
+            f"{self._remedy()}"
         )
+
+    def _remedy(self) -> str:
+        return f'Hook(include_workers="all", rules=["{self.rule_name}"]) saves what it needs'
 
     def judge(self, block: StepBlock) -> Iterable[Finding]:
         """Compares every tensor between the workers."""

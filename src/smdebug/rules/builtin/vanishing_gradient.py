@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from smdebug.config import checks
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.need import Need
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 class VanishingGradient(ColumnRule):
     """Fires when the mean of the absolute values of a gradient is below a threshold.
+
+    The gradient of a bias is judged only where that of its weight was not saved: before a
+    normalisation a bias has none to speak of, however well the layer learns.
 
     Args:
         base_trial: the trial to look at.
@@ -37,21 +42,38 @@ class VanishingGradient(ColumnRule):
         super().__init__(base_trial, action_str)
         self.threshold = checks.number("threshold", threshold, minimum=0)
         self.gradients = self.choose([CollectionKeys.GRADIENTS])
+        self._names: set[str] = set()
 
     def needs(self) -> tuple[Need, ...]:
         """The mean of the absolute values of every gradient."""
         return (Need(CollectionKeys.GRADIENTS, reductions=("abs_mean",)),)
 
+    def start_over(self) -> None:
+        """Forgets which gradients there are."""
+        super().start_over()
+        self._names.clear()
+
     def judge(self, block: StepBlock) -> Iterable[Finding]:
         """Compares every gradient with the threshold."""
         table = self.table(block, "abs_mean", self.gradients)
+        self._names |= {column.tensor for column in table.columns}
+        judged = np.array([not self._has_weight(column.tensor) for column in table.columns], bool)
         return self.hits(
             block,
             table,
-            table.values < self.threshold,
+            (table.values < self.threshold) & judged,
             lambda column, value: (
                 f"{column.tensor} has vanished: the mean of its absolute values is {value:.3g}, "
                 f"below {self.threshold:.3g}"
             ),
             self.threshold,
+        )
+
+    def _has_weight(self, tensor: str) -> bool:
+        """Whether a gradient is that of a bias whose weight has one as well."""
+        # PyTorch and MXNet call it weight, Keras kernel.
+        return any(
+            tensor.replace("bias", word) in self._names
+            for word in ("weight", "kernel")
+            if "bias" in tensor
         )
