@@ -135,6 +135,13 @@ def test_what_needs_rules_is_refused_without(tmp_path: Path, options: Any) -> No
         NumpyHook(tmp_path, **options)
 
 
+def test_secrets_of_actions_are_not_in_the_error(tmp_path: Path) -> None:
+    actions = [{"name": "webhook", "endpoint": "https://example.org/secret"}]
+    with pytest.raises(SMDebugValueError, match="actions must be given with rules") as refused:
+        NumpyHook(tmp_path, actions=actions)
+    assert "secret" not in str(refused.value)
+
+
 def test_rules_in_one_string() -> None:
     options = HookOptions(rules="NonFinite, VanishingGradient:threshold=1e-6, x=2 ,LossSpike")
     assert options.rules == ("NonFinite", "VanishingGradient:threshold=1e-6, x=2", "LossSpike")

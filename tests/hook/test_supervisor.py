@@ -148,8 +148,28 @@ def test_rules_that_cannot_be_evaluated_do_not_stop_saving(
     (folder / "000000000000-000099_worker_0.parquet").write_bytes(b"no index")
     hook.run(gradient__a=SMALL)
     hook.close()
-    assert "the rules cannot be evaluated any more; training goes on" in caplog.text
+    assert "the rules cannot be evaluated at present; training goes on" in caplog.text
     assert list((tmp_path / "index").rglob("*.parquet"))
+
+
+def test_rules_look_again_after_a_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    hook = NumpyHook(tmp_path, rules=["VanishingGradient"], save_config={"save_interval": 1})
+    hook.run(gradient__a=SMALL)
+    hook.flush()
+    watching = hook._supervisor._watch
+    assert watching is not None
+    # As a network that is down for a while.
+    folder = tmp_path / "index" / "000000000"
+    folder.mkdir(parents=True, exist_ok=True)
+    damaged = folder / "000000000000-000099_worker_0.parquet"
+    damaged.write_bytes(b"no index")
+    for _ in range(2):
+        watching.look()
+    damaged.unlink()
+    hook.run(gradient__a=SMALL)
+    hook.close()
+    assert caplog.text.count("the rules cannot be evaluated at present") == 1
+    assert [each.step for each in hook.findings()] == [0]
 
 
 def test_no_rules_in_a_dry_run(tmp_path: Path) -> None:

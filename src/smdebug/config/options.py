@@ -207,8 +207,9 @@ def _require_rules(values: Mapping[str, Any]) -> None:
     for key, idle in (("on_finding", "warn"), ("before_update", False), ("actions", None)):
         if values[key] != idle:
             raise SMDebugValueError(
-                f"{key} must be given with rules, got {key}={checks.shown(values[key])} and no "
-                'rules; name some, such as rules=["NonFinite"]'
+                # Without the value: actions hold addresses and secrets.
+                f"{key} must be given with rules, got no rules; name some, such as "
+                'rules=["NonFinite"]'
             )
 
 

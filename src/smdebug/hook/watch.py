@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from smdebug.rules.runner import RuleRunner
     from smdebug.storage.findings import Finding
     from smdebug.storage.store import Store
+    from smdebug.trials.trial import Trial
 
 logger = logging.getLogger("smdebug.hook")
 
@@ -105,7 +106,7 @@ class Watch:
         self._runner: RuleRunner | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._failed = False
+        self._failing = False
         self._age = 0.0
         self._thread = threading.Thread(target=self._run, name="smdebug-rules", daemon=True)
         self._thread.start()
@@ -153,19 +154,20 @@ class Watch:
             self._finish()
 
     def _finish(self) -> None:
-        self._wait_for_others()
         self._look()
         try:
-            if self._runner is not None and not self._failed:
+            if self._runner is not None:
+                self._wait_for_others(self._runner.trial)
                 logger.info("%s", self._runner.finish())
         except Exception:
             logger.exception("the rules could not be evaluated to their end")
 
-    def _wait_for_others(self) -> None:
+    @staticmethod
+    def _wait_for_others(trial: Trial) -> None:
         """Waits until the other workers of the job have written their last steps, too."""
-        if self._runner is None or self._failed or self._runner.trial.num_workers == 1:
+        if trial.num_workers == 1:
             return
-        trial, deadline = self._runner.trial, time.monotonic() + _OTHERS_TAKE
+        deadline = time.monotonic() + _OTHERS_TAKE
         while not trial.loaded_all_steps and time.monotonic() < deadline:
             trial.refresh_data()
             threading.Event().wait(_SHORTEST_PAUSE)
@@ -178,16 +180,16 @@ class Watch:
         return pause
 
     def _look(self) -> None:
-        if self._failed:
-            return
         try:
             if self._runner is None:
                 self._runner = self._open()
             _say([] if self._runner is None else self._runner.look())
+            self._failing = False
         except Exception:
-            # Training and saving go on without rules.
-            self._failed = True
-            logger.exception("the rules cannot be evaluated any more; training goes on")
+            # Training and saving go on; the next look may have more luck, as with a bucket.
+            if not self._failing:
+                logger.exception("the rules cannot be evaluated at present; training goes on")
+            self._failing = True
 
     def _open(self) -> RuleRunner | None:
         from smdebug.exceptions import MissingCollectionFiles, TrialNotFound

@@ -16,6 +16,7 @@ from smdebug.hook.base import CHIEF_WORKER, BaseHook, Worker
 from smdebug.pytorch.activations import Activations
 from smdebug.pytorch.collection import Collection
 from smdebug.pytorch.context import in_backward
+from smdebug.pytorch.extremes import Extremes
 from smdebug.pytorch.layers import include_layers, include_loss
 from smdebug.pytorch.parameters import Gradients, Weights
 from smdebug.pytorch.registration import (
@@ -31,7 +32,6 @@ from smdebug.pytorch.tensors import (
     TakenDeviceTensor,
     is_finite,
     local_tensor,
-    take_from_host,
     to_numpy,
 )
 from smdebug.pytorch.updates import Updates
@@ -149,6 +149,7 @@ class Hook(BaseHook):
         self._known_regexes = known
         self._activations = Activations(self._offer, self._entered, known)
         self._shard_gradients = ShardGradients(self._gradients, self._entered)
+        self._extremes = Extremes()
         self._updates = Updates(self) if options.before_update else None
         self._frozen: tuple[str, ...] = ()
         self._warned = False
@@ -326,6 +327,7 @@ class Hook(BaseHook):
         plan = capture.plan
         assert plan is not None
         self._activations.begin_step()
+        self._extremes.begin_step()
         # The number of parameters and modules that torch has ever registered: as long as it stays
         # the same, a model of which nothing was wanted has nothing new to offer.
         mark = (registration, registered_parts())
@@ -394,8 +396,9 @@ class Hook(BaseHook):
         local = local_tensor(tensor, name)
         if local is None:
             return None
-        take = take_from_host if local.device.type == "cpu" else TakenDeviceTensor
-        return take(name, local, want)
+        if local.device.type == "cpu":
+            return self._extremes.take(name, tensor, local, want)
+        return TakenDeviceTensor(name, local, want)
 
     def _finish_taking(self, capture: StepCapture) -> list[Taken]:
         taken = super()._finish_taking(capture)

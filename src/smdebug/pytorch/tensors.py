@@ -8,7 +8,6 @@ writer's thread waits for the copy.
 from __future__ import annotations
 
 import logging
-import math
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -133,34 +132,6 @@ class TakenNumbers(TakenOne):
             self._name, None, self._numbers, self._shape, self._dtype, position=batch.placed
         )
         batch.entries.append(entry)
-
-
-_EXTREMES = frozenset({"min", "max", "nans", "infs"})
-_WITH_EXTREMES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-
-
-def take_from_host(name: str, tensor: torch.Tensor, want: Want) -> TakenTensor | TakenNumbers:
-    """Takes a tensor of the host, in the way that costs training least.
-
-    Finding the extremes takes as long as a copy and leaves nothing to do, nor to keep: finite ones
-    say that nothing else is in between.
-    """
-    numbers = None if want.raw else _from_extremes(tensor, want.reductions)
-    if numbers is None:
-        return TakenTensor(name, tensor, want)
-    return TakenNumbers(name, tensor, want, numbers)
-
-
-def _from_extremes(tensor: torch.Tensor, names: tuple[str, ...]) -> dict[str, float] | None:
-    """Reductions that follow from the extremes; None when one does not."""
-    known = names and _EXTREMES.issuperset(names)
-    if not known or not tensor.numel() or tensor.dtype not in _WITH_EXTREMES:
-        return None
-    low, high = (float(each) for each in torch.aminmax(tensor))
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return None
-    numbers = {"min": low, "max": high, "nans": 0.0, "infs": 0.0}
-    return {name: numbers[name] for name in names}
 
 
 class TakenDeviceTensor(TakenOne):
