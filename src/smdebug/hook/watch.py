@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from smdebug.config import environment
 from smdebug.exceptions import SMDebugValueError
 from smdebug.hook.own_run import OwnRun
 from smdebug.storage.pace import flush_interval
@@ -154,10 +155,13 @@ class Watch:
             self._finish()
 
     def _finish(self) -> None:
-        self._look()
         try:
+            if self._runner is None:
+                self._runner = self._open()
             if self._runner is not None:
+                # Before they look: of a job that has ended they take what there is for all.
                 self._wait_for_others(self._runner.trial)
+                self._look()
                 logger.info("%s", self._runner.finish())
         except Exception:
             logger.exception("the rules could not be evaluated to their end")
@@ -165,7 +169,8 @@ class Watch:
     @staticmethod
     def _wait_for_others(trial: Trial) -> None:
         """Waits until the other workers of the job have written their last steps, too."""
-        if trial.num_workers == 1:
+        # In a SageMaker job nothing says that it is over: what is there is judged.
+        if trial.num_workers == 1 or environment.in_sagemaker():
             return
         deadline = time.monotonic() + _OTHERS_TAKE
         while not trial.loaded_all_steps and time.monotonic() < deadline:
