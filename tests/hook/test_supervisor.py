@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import subprocess
 import sys
 import threading
@@ -148,7 +149,7 @@ def test_rules_that_cannot_be_evaluated_do_not_stop_saving(
     (folder / "000000000000-000099_worker_0.parquet").write_bytes(b"no index")
     hook.run(gradient__a=SMALL)
     hook.close()
-    assert "the rules cannot be evaluated at present; training goes on" in caplog.text
+    assert re.search("the rules (cannot|could not) be evaluated", caplog.text)
     assert list((tmp_path / "index").rglob("*.parquet"))
 
 

@@ -48,6 +48,8 @@ class ColumnRule(Rule):
 
     # The reductions that `judge` asks a block for.
     reads: ClassVar[tuple[str, ...]] = ()
+    # Whether it goes back to steps that it has judged.
+    looks_back: ClassVar[bool] = False
     # For so many saved steps a condition must not have held before it is found anew.
     quiet_steps: ClassVar[int] = QUIET_STEPS
 

@@ -91,6 +91,10 @@ class RuleRunner:
         }
         self._judged = -1
         self._recorded: set[Finding] | None = set() if own else None
+        # Beside a long job, what has been judged must not stay in memory.
+        self._lets_go = own and not any(
+            rule.looks_back if isinstance(rule, ColumnRule) else True for rule in self.rules
+        )
 
     @property
     def last_step(self) -> int:
@@ -107,6 +111,8 @@ class RuleRunner:
                 for place, rule in enumerate(self.rules):
                     found += self._caught(place, lambda: self._judge(place, rule, block))  # noqa: B023
                 self._judged = int(block.steps[-1])
+            if self._lets_go:
+                self.trial.let_go_through(self._judged)
         for place, rule in enumerate(self.rules):
             if isinstance(rule, ColumnRule) and not self.trial.loaded_all_steps:
                 found += self._caught(place, lambda: rule.idle(time.time()))  # noqa: B023

@@ -62,6 +62,12 @@ class ColumnCache:
                 _, dropped = self._columns.popitem(last=False)
                 self._size -= dropped.nbytes
 
+    def clear(self) -> None:
+        """Gives everything up."""
+        with self._lock:
+            self._columns.clear()
+            self._size = 0
+
 
 class IndexFile:
     """One index file; a `Segment`.

@@ -301,6 +301,27 @@ class RunReader:
 
         return newest_rows(self._again(read)).select(list(columns))
 
+    def let_go_through(self, step: int) -> None:
+        """Lets go of index files of format v2 that hold nothing beyond a step.
+
+        Steps and names stay known; rows of those files are not found any more. For whoever follows
+        a long job and has seen them.
+        """
+        kept = [segment.step_range()[1] > step for segment in self._segments]
+        if all(kept):
+            return
+        for key, file in list(self._files.items()):
+            if file.step_range()[1] <= step:
+                del self._files[key]
+        held = {id(file) for file in self._files.values()} | {id(each) for each in self._classic}
+        pairs = zip(self._segments, self._reach, strict=True)
+        left = [pair for pair in pairs if id(pair[0]) in held]
+        self._segments, self._reach = [pair[0] for pair in left], [pair[1] for pair in left]
+        # What was gathered counts segments by number.
+        self._generation += 1
+        self._cache.clear()
+        self._gathered.clear()
+
     def check_all(self) -> None:
         """Verifies every byte of the v2 index files."""
         for file in self._files.values():

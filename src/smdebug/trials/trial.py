@@ -485,6 +485,10 @@ class Trial:
         table = self._reader.rows(tensor, needed, steps)
         return table.filter(in_range(table["step"].to_numpy(), begin, end)).select(columns)
 
+    def let_go_through(self, step: int) -> None:
+        """Lets go of the rows up to a step, which will not be asked for again."""
+        self._reader.let_go_through(step)
+
     def row_values(self, table: pa.Table, tensor: str | None = None) -> list[Array | None]:
         """The raw values of rows; None where only reductions were saved.
 

@@ -54,7 +54,7 @@ def _unpacked(text: str, given: Any) -> Any:
             return unescaped
         where = str(error) if isinstance(error, json.JSONDecodeError) else type(error).__name__
         raise SMDebugValueError(
-            f"actions must be JSON text, got what is none: {where}"
+            f"actions must be JSON text, got {without_secrets(given)}: {where}"
         ) from None
 
 

@@ -54,6 +54,9 @@ class SimilarAcrossRuns(ColumnRule):
         >>> run_rules("/tmp/run", ["SimilarAcrossRuns:other_trial=/tmp/before"])  # doctest: +SKIP
     """
 
+    # Steps that the other run has not reached are compared when it has.
+    looks_back = True
+
     def __init__(
         self,
         base_trial: Trial | None,
