@@ -396,3 +396,36 @@ def test_ranks_stop_together(tmp_path: Path, by: str) -> None:
     assert first["rule"] == second["rule"]
     expected = "VanishingGradient" if by == "rule" else "StopRequest"
     assert first["rule"] == expected
+
+
+# ---- torch.compile
+
+
+def test_rules_leave_a_compiled_model_compiled(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran: list[int] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        def run(*args: Any) -> Any:
+            ran.append(1)
+            return graph(*args)
+
+        return run
+
+    script = Script()
+    inner = script.model
+    script.model = torch.compile(inner, backend=backend)
+    hook = script.hooked(tmp_path, rules=["NonFinite", "DeadRelu"], save_config=EVERY)
+    x = torch.randint(0, 10, (16, 5))
+    for _ in range(6):
+        script.optimizer.zero_grad()
+        script.loss(script.model(x), x.sum(1) % 3).backward()
+        script.optimizer.step()
+    hook.close()
+    assert len(ran) == 6
+    assert caplog.text.count("rules do not look into a compiled model") == 1
+    names = create_trial(str(tmp_path)).tensor_names()
+    assert "gradient/Net_fc1.weight" in names
+    assert "Net_output_0" in names
+    assert not any(name.startswith("relu_") for name in names)

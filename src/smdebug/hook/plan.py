@@ -186,9 +186,14 @@ class StepPlan:
         want = self._wants[name] = _want(matching)
         return want
 
-    def interesting(self, name: str) -> bool:
-        """Whether the tensor is saved, watched, or saved if a watched one is not finite."""
-        if any(collection.matches(name) for collection in self.saving):
+    def interesting(self, name: str, besides: Sized[str] = ()) -> bool:
+        """Whether the tensor is saved, watched, or saved if a watched one is not finite.
+
+        Args:
+            name: the tensor's name.
+            besides: collections that do not count.
+        """
+        if any(each.matches(name) for each in self.saving if each.name not in besides):
             return True
         return bool(self.armed) and (self.may_want(name) or self.watcher(name) is not None)
 

@@ -7,6 +7,7 @@ wanted carry hooks, and only while the forward of the registered module runs.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from smdebug.hook.plan import StepPlan
     from smdebug.pytorch.registration import Registration
 
+logger = logging.getLogger("smdebug.hook")
+
 _KINDS = ("input", "output")
 # How many numbered tensors of a module are thought of before they are seen.
 _PROBED = 10
@@ -34,6 +37,7 @@ class Activations:
         entered: a context for everything done in a callback.
         known_regexes: those that have nothing to say about names of tensors that were not seen yet;
             the hook adds to them.
+        of_rules: the collections that are there for rules only.
     """
 
     def __init__(
@@ -41,8 +45,11 @@ class Activations:
         offer: Callable[[str, torch.Tensor], None],
         entered: Callable[[], Any],
         known_regexes: set[str],
+        of_rules: frozenset[str] = frozenset(),
     ) -> None:
         self._known_regexes = known_regexes
+        self._of_rules = of_rules
+        self._told = False
         self._offer_tensor = offer
         self._entered = entered
         self._hooks = HookSet()
@@ -172,18 +179,36 @@ class Activations:
         for path in registration.modules:
             inputs, outputs = (
                 # A module that was not called may be called the next time.
-                seen.get(f"{path}|{kind}", True) or self.cares(plan, path, kind)
+                seen.get(f"{path}|{kind}", True)
+                or self.cares(plan, path, kind, registration.compiled)
                 for kind in _KINDS
             )
             if inputs or outputs:
                 found.append((path, inputs, outputs))
         return found
 
-    def cares(self, plan: StepPlan, path: str, kind: str) -> bool:
-        """Whether a tensor of a module, be it one that was not seen yet, would be wanted."""
-        key = (path, kind)
+    def cares(self, plan: StepPlan, path: str, kind: str, compiled: bool = False) -> bool:
+        """Whether a tensor of a module, be it one that was not seen yet, would be wanted.
+
+        A compiled module would have to run eagerly, which rounds differently: nobody asks for that
+        who only names a rule.
+        """
+        key = (path, kind, compiled)
         if key not in plan.memory:
             # Keys are anybody's words; those that matter stand in what was asked for.
             ends = [*map(str, range(_PROBED)), *plan.words(self._known_regexes)]
-            plan.memory[key] = any(plan.interesting(f"{path}_{kind}_{end}") for end in ends)
+            names = [f"{path}_{kind}_{end}" for end in ends]
+            besides = self._of_rules if compiled else ()
+            plan.memory[key] = any(plan.interesting(name, besides) for name in names)
+            if compiled and not plan.memory[key] and any(map(plan.interesting, names)):
+                self._tell()
         return bool(plan.memory[key])
+
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
+            logger.warning(
+                "rules do not look into a compiled model: it would have to run eagerly. What it "
+                "takes and returns, its parameters and gradients are looked at; compile it later, "
+                "or ask for its layers by include_regex, to have them looked at too"
+            )

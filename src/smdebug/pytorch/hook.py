@@ -147,7 +147,8 @@ class Hook(BaseHook):
         self._gradients = Gradients(self._offer, self._entered())
         known = {each for group in self.default_collections.values() for each in group}
         self._known_regexes = known
-        self._activations = Activations(self._offer, self._entered, known)
+        of_rules = frozenset(fed.collection.name for fed in self._fed)
+        self._activations = Activations(self._offer, self._entered, known, of_rules)
         self._shard_gradients = ShardGradients(self._gradients, self._entered)
         self._extremes = Extremes()
         self._updates = Updates(self) if options.before_update else None
