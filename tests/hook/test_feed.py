@@ -102,7 +102,8 @@ def test_what_the_user_saves_and_what_rules_need_of_one_tensor(tmp_path: Path) -
     hook.close()
     tensor = create_trial(str(tmp_path)).tensor("gradient/a")
     assert tensor.value(0).tolist() == [1.0, -3.0, 0.0]
-    assert tensor.reduction_values(0) == {("mean", True): pytest.approx(4 / 3)}
+    numbers = tensor.reduction_values(0)
+    assert numbers == {("mean", True): pytest.approx(4 / 3), ("zeros", False): 1}
     # The user's schedule is every 500th step, that of the rules every 10th.
     assert list(tensor.values()) == [0]
     assert tensor.steps() == [0, 10]

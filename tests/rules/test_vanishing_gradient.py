@@ -37,6 +37,19 @@ def test_the_mean_of_absolute_values_is_compared(tmp_path: Path, saves: list[str
         assert NAME in only.message
 
 
+@pytest.mark.parametrize("saves", [None, ["abs_mean", "zeros"]])
+def test_rows_without_a_gradient_do_not_count(tmp_path: Path, saves: list[str] | None) -> None:
+    embedding = np.zeros((10_000, 4))
+    embedding[7] = 1e-5
+    path = write(tmp_path / "embedding", run_of(embedding), saves)
+    assert np.abs(embedding).mean() < 1e-7
+    assert found(path, RULE) == []
+    (only,) = findings(path, f"{RULE}:threshold=2e-5")
+    assert only.value == pytest.approx(1e-5)
+    path = write(tmp_path / "zeros", run_of(np.zeros(5)), saves)
+    assert found(path, RULE) == [(0, NAME)]
+
+
 def test_at_the_threshold_it_has_not_vanished(tmp_path: Path) -> None:
     path = write(tmp_path, run_of(np.full(4, 0.25), np.full(4, 0.125)))
     assert found(path, f"{RULE}:threshold=0.125") == []

@@ -28,7 +28,7 @@ def hook_configuration(rules: Any, save_interval: int | None = None) -> dict[str
         >>> job = hook_configuration(["VanishingGradient"], save_interval=100)
         >>> job["CollectionConfigurations"]  # doctest: +NORMALIZE_WHITESPACE
         [{'CollectionName': 'gradients',
-          'CollectionParameters': {'reductions': 'abs_mean', 'save_interval': '100'}}]
+          'CollectionParameters': {'reductions': 'abs_mean,zeros', 'save_interval': '100'}}]
     """
     by_collection: dict[str, list[Need]] = {}
     if save_interval is not None:

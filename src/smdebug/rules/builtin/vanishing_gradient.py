@@ -14,13 +14,16 @@ from smdebug.rules.column_rule import ColumnRule
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from smdebug.rules.block import StepBlock
+    from smdebug.rules.block import Floats, StepBlock, Table
     from smdebug.storage.findings import Finding
     from smdebug.trials.trial import Trial
 
 
 class VanishingGradient(ColumnRule):
     """Fires when the mean of the absolute values of a gradient is below a threshold.
+
+    The mean is that of the elements that have a gradient, where the run tells how many those are
+    (`zeros`): in a batch most rows of a large embedding have none.
 
     The gradient of a bias is judged only where that of its weight was not saved: before a
     normalisation a bias has none to speak of, however well the layer learns.
@@ -34,7 +37,7 @@ class VanishingGradient(ColumnRule):
         >>> run_rules("/tmp/run", ["VanishingGradient:threshold=1e-6"])  # doctest: +SKIP
     """
 
-    reads = ("abs_mean",)
+    reads = ("abs_mean", "zeros")
 
     def __init__(
         self, base_trial: Trial | None, threshold: Any = 1e-7, action_str: Any = ""
@@ -45,8 +48,8 @@ class VanishingGradient(ColumnRule):
         self._names: set[str] = set()
 
     def needs(self) -> tuple[Need, ...]:
-        """The mean of the absolute values of every gradient."""
-        return (Need(CollectionKeys.GRADIENTS, reductions=("abs_mean",)),)
+        """The mean of the absolute values of every gradient, and how much of it is zero."""
+        return (Need(CollectionKeys.GRADIENTS, reductions=("abs_mean", "zeros")),)
 
     def start_over(self) -> None:
         """Forgets which gradients there are."""
@@ -57,17 +60,26 @@ class VanishingGradient(ColumnRule):
         """Compares every gradient with the threshold."""
         table = self.table(block, "abs_mean", self.gradients)
         self._names |= {column.tensor for column in table.columns}
+        means = table.values / self._share(block, table)
         judged = np.array([not self._has_weight(column.tensor) for column in table.columns], bool)
         return self.hits(
             block,
             table,
-            (table.values < self.threshold) & judged,
+            (means < self.threshold) & judged,
             lambda column, value: (
                 f"{column.tensor} has vanished: the mean of its absolute values is {value:.3g}, "
                 f"below {self.threshold:.3g}"
             ),
             self.threshold,
+            means,
         )
+
+    def _share(self, block: StepBlock, table: Table) -> Floats:
+        """The share of elements that are not zero; 1 where it is not known, or nothing is."""
+        zeros, known = block.numbers("zeros", table)
+        sizes = block.sizes(table)
+        share = 1 - zeros / np.maximum(sizes, 1)
+        return np.where(known & (sizes > 0) & (share > 0), share, 1.0)
 
     def _has_weight(self, tensor: str) -> bool:
         """Whether a gradient is that of a bias whose weight has one as well."""
