@@ -64,7 +64,7 @@ def frame(payload: Sequence[Buffer], classic: bool = False) -> list[Buffer]:
 
     Example:
         >>> b"".join(frame([b"x"])).hex()
-        '0100000000000000c9c5e23878b1eeb36f'
+        '01000000000000000175de4178503daa61'
     """
     length = sum(len(chunk) for chunk in payload)
     masked = CLASSIC_FOOTER if classic else mask(checksum(payload))
