@@ -228,8 +228,7 @@ class Confusion(ColumnRule):
 
     def _about(self, tensor: str, message: str, value: float, threshold: float) -> Finding:
         step, mode, mode_step = self._last
-        if self._held_at is not None:
-            self._held_at.add(step)
+        self.note(step)
         return Finding(
             self.rule_name, step, message, tensor, value, threshold, mode, mode_step
         )  # fmt: skip

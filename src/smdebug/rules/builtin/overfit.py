@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smdebug.config import checks
 from smdebug.config.collection import CollectionKeys
-from smdebug.rules.column_rule import ColumnRule
-from smdebug.rules.losses import Rounds, rows_of
+from smdebug.rules.round_rule import RoundRule
 from smdebug.storage.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.config.need import Need
-    from smdebug.rules.block import StepBlock
     from smdebug.rules.losses import Round
     from smdebug.trials.trial import Trial
 
@@ -39,7 +37,7 @@ class _Gap(NamedTuple):
         return self.width >= _ERRORS * math.sqrt(self.variance)
 
 
-class Overfit(ColumnRule):
+class Overfit(RoundRule):
     """Fires when the validation loss is higher than the training loss by a share of it.
 
     With V the mean of the losses of one evaluation, and T the mean of the losses of the training
@@ -71,8 +69,6 @@ class Overfit(ColumnRule):
         >>> run_rules("/tmp/run", ["Overfit:patience=3,ratio_threshold=0.2"])  # doctest: +SKIP
     """
 
-    reads = ("mean",)
-
     def __init__(
         self,
         base_trial: Trial | None,
@@ -88,9 +84,7 @@ class Overfit(ColumnRule):
         self.ratio_threshold = checks.number("ratio_threshold", ratio_threshold, minimum=0)
         regexes = checks.comma_list("tensor_regex", tensor_regex)
         self.losses = self.choose(None if regexes else [CollectionKeys.LOSSES], regexes)
-        self._rounds = Rounds()
         self._in_a_row: dict[object, _Gap] = {}
-        self._compared = False
 
     def needs(self) -> tuple[Need, ...]:
         """The losses, of training and of evaluation."""
@@ -99,36 +93,13 @@ class Overfit(ColumnRule):
     def start_over(self) -> None:
         """Forgets what the losses were."""
         super().start_over()
-        self._compared = False
-        self._rounds.clear()
         self._in_a_row.clear()
 
-    def missing(self) -> str:
-        """What the rule needed and did not find, in words."""
-        missing = super().missing()
-        if missing or self._compared:
-            return missing
-        return (
-            "the run has no evaluation of a loss that was saved in training before it as well: "
-            "modes TRAIN and EVAL are needed, as hook.set_mode gives them"
-        )
-
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
-        """Compares the evaluations that are over with the training before them."""
-        table = self.table(block, "mean", self.losses)
-        table = rows_of(table, table.steps >= self.start_step)
-        for done in self._rounds.add(block, table):
-            yield from self._judge_round(done)
-
-    def finish(self) -> Iterator[Finding]:
-        """Compares the last evaluation."""
-        for done in self._rounds.end():
-            yield from self._judge_round(done)
-
-    def _judge_round(self, done: Round) -> Iterator[Finding]:
+    def judge_round(self, done: Round) -> Iterator[Finding]:
+        """Compares an evaluation with what went before it."""
         if not done.trained:
             return
-        self._compared = True
+        self.compared = True
         if not (math.isfinite(done.train) and math.isfinite(done.validation)):
             return
         ratio, moment = _ratio(done), done.known

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 from smdebug.config import checks
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.need import Need
-from smdebug.rules.column_rule import ColumnRule
-from smdebug.rules.losses import Rounds
+from smdebug.rules.round_rule import RoundRule
 from smdebug.storage.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.rules.block import StepBlock
     from smdebug.rules.losses import Round
     from smdebug.trials.trial import Trial
 
@@ -37,7 +35,7 @@ class _Best:
             self.since += 1
 
 
-class Overtraining(ColumnRule):
+class Overtraining(RoundRule):
     """Fires when training goes on although neither loss gets better any more.
 
     The validation loss is the mean of each evaluation, the training loss the mean of the training
@@ -66,8 +64,6 @@ class Overtraining(ColumnRule):
         >>> run_rules("/tmp/run", ["Overtraining:delta=0.01"])  # doctest: +SKIP
     """
 
-    reads = ("mean",)
-
     def __init__(
         self,
         base_trial: Trial | None,
@@ -83,9 +79,7 @@ class Overtraining(ColumnRule):
         )
         self.delta = checks.number("delta", delta, minimum=0)
         self.losses = self.choose([CollectionKeys.LOSSES])
-        self._rounds = Rounds()
         self._best: dict[object, tuple[_Best, _Best]] = {}
-        self._compared = False
 
     def needs(self) -> tuple[Need, ...]:
         """The losses, of training and of evaluation."""
@@ -94,36 +88,14 @@ class Overtraining(ColumnRule):
     def start_over(self) -> None:
         """Forgets what the losses were."""
         super().start_over()
-        self._compared = False
-        self._rounds.clear()
         self._best.clear()
 
-    def missing(self) -> str:
-        """What the rule needed and did not find, in words."""
-        missing = super().missing()
-        if missing or self._compared:
-            return missing
-        return (
-            "the run has no evaluation of a loss that was saved in training before it as well: "
-            "modes TRAIN and EVAL are needed, as hook.set_mode gives them"
-        )
-
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
-        """Looks at the evaluations that are over, and at the training before them."""
-        table = self.table(block, "mean", self.losses)
-        for done in self._rounds.add(block, table):
-            yield from self._judge_round(done)
-
-    def finish(self) -> Iterator[Finding]:
-        """Looks at the last evaluation."""
-        for done in self._rounds.end():
-            yield from self._judge_round(done)
-
-    def _judge_round(self, done: Round) -> Iterator[Finding]:
+    def judge_round(self, done: Round) -> Iterator[Finding]:
+        """Compares an evaluation with what went before it."""
         train, validation = self._best.setdefault(done.column, (_Best(), _Best()))
         validation.take(done.validation, self.delta)
         if done.trained:
-            self._compared = True
+            self.compared = True
             train.take(done.train, self.delta)
         holds = (
             train.since >= self.patience_train and validation.since >= self.patience_validation
