@@ -365,6 +365,6 @@ def test_what_is_recorded_of_a_rule_that_fires(trial: Trial) -> None:
     finding = Noted(trial).finding_at(3)
     assert (finding.rule, finding.step) == ("Noted", 3)
     assert (finding.mode, finding.mode_step) == (ModeKeys.EVAL, 0)
-    assert "step 3" in finding.message
+    assert finding.message == "its condition was met"
     unknown = Noted(trial).finding_at(77)
     assert (unknown.mode, unknown.mode_step) == (ModeKeys.GLOBAL, None)
