@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import re
 import subprocess
@@ -494,3 +495,54 @@ def test_a_forked_child_leaves_the_rules_to_its_parent(tmp_path: Path) -> None:
     process.join(LIMIT)
     assert process.exitcode == 0
     assert len(read_reports(open_store(str(tmp_path)))) == 1
+
+
+# ---- other ways to the same
+
+
+def test_rules_over_a_run_in_a_bucket(bucket: str) -> None:
+    url = f"s3://{bucket}/watched"
+    hook = NumpyHook(
+        url, rules=["VanishingGradient"], on_finding="stop", flush_seconds=0.05,
+        save_config={"save_interval": 1},
+    )  # fmt: skip
+    for step in range(4):
+        hook.run(gradient__a=SMALL if step == 3 else np.ones(4))
+    hook.flush()
+    watch = hook._supervisor._watch
+    assert watch is not None
+    watch.look()
+    with pytest.raises(RuleEvaluationConditionMet, match="step 3"):
+        hook.run(gradient__a=SMALL)
+    trial = create_trial(url)
+    assert trial.steps() == [0, 1, 2, 3]
+    assert [finding.step for finding in trial.findings()] == [3]
+
+
+def test_rules_in_a_job_file(tmp_path: Path) -> None:
+    job = {
+        "LocalPath": str(tmp_path / "run"),
+        "HookParameters": {
+            "save_interval": "2",
+            "rules": "VanishingGradient:threshold=1e-6, LossSpike",
+            "on_finding": "warn",
+        },
+    }
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(job), encoding="utf-8")
+    hook = NumpyHook.create_from_json_file(path)
+    for _ in range(5):
+        hook.run(gradient__a=np.full(4, 5e-7), loss=np.float32(1))
+    hook.close()
+    (finding,) = hook.findings()
+    assert (finding.step, finding.threshold) == (0, 1e-6)
+    assert create_trial(str(tmp_path / "run")).tensor("gradient/a").steps() == [0, 2, 4]
+
+
+def test_rules_beside_save_all(tmp_path: Path) -> None:
+    every = {"save_interval": 1}
+    hook = NumpyHook(tmp_path, save_all=True, rules=["VanishingGradient"], save_config=every)
+    hook.run(gradient__a=np.ones(4), weight=np.ones(2))
+    hook.close()
+    assert hook.rule_report()["VanishingGradient"].status == "passed"
+    assert create_trial(str(tmp_path)).tensor("gradient/a").value(0).tolist() == [1.0] * 4
