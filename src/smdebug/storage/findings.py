@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import time as clock
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import crc32c
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from smdebug.storage.store import Store
 
 FINDINGS_PREFIX = "findings/"
+_CHECKSUM = re.compile(r"-[0-9a-f]{8}-([0-9a-f]{8})\.[a-z]+$")
 _SCHEMA = pa.schema(
     [
         pa.field("rule", pa.string(), nullable=False),
@@ -103,9 +107,7 @@ def write_findings(store: Store, findings: Sequence[Finding]) -> str | None:
     table = pa.Table.from_pylist([finding.to_dict() for finding in findings], _SCHEMA)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    key = _new_key("parquet")
-    store.write(key, [memoryview(sink.getvalue())])
-    return key
+    return _write(store, "parquet", memoryview(sink.getvalue()))
 
 
 def read_findings(store: Store) -> list[Finding]:
@@ -129,9 +131,7 @@ def findings_table(store: Store) -> Any:
 
 def write_report(store: Store, report: dict[str, Any]) -> str:
     """Keeps what became of each rule, beside the findings."""
-    key = _new_key("json")
-    store.write(key, [json.dumps(report).encode()])
-    return key
+    return _write(store, "json", memoryview(json.dumps(report).encode()))
 
 
 def read_reports(store: Store) -> list[dict[str, Any]]:
@@ -140,7 +140,7 @@ def read_reports(store: Store) -> list[dict[str, Any]]:
     for key in store.list(FINDINGS_PREFIX):
         if key.endswith(".json"):
             try:
-                report = json.loads(bytes(store.read(key)))
+                report = json.loads(_checked(store, key))
             except (ValueError, RecursionError) as error:
                 raise IndexReaderException(f"{key}: not JSON: {error}") from error
             if not isinstance(report, dict):
@@ -149,13 +149,30 @@ def read_reports(store: Store) -> list[dict[str, Any]]:
     return reports
 
 
-def _new_key(ending: str) -> str:
-    # Sorted by time; the rest keeps two programs that look at once apart.
-    return f"{FINDINGS_PREFIX}{int(clock.time() * 1000):013d}-{uuid.uuid4().hex[:8]}.{ending}"
+def _write(store: Store, ending: str, content: memoryview) -> str:
+    # Sorted by time; the next part keeps two programs that look at once apart; the last one is the
+    # checksum: Parquet's own leave the headers of pages open.
+    moment, mark = int(clock.time() * 1000), uuid.uuid4().hex[:8]
+    key = f"{FINDINGS_PREFIX}{moment:013d}-{mark}-{crc32c.crc32c(content):08x}.{ending}"
+    store.write(key, [content])
+    return key
+
+
+def _checked(store: Store, key: str) -> bytes:
+    """The contents of a file, if they are what was written.
+
+    Raises:
+        IndexReaderException: they are not.
+    """
+    content = bytes(store.read(key))
+    match = _CHECKSUM.search(key)
+    if match and int(match[1], 16) != crc32c.crc32c(content):
+        raise IndexReaderException(f"{key}: damaged: its checksum is not that of its name")
+    return content
 
 
 def _read(store: Store, key: str) -> Iterable[Finding]:
-    content = pa.py_buffer(bytes(store.read(key)))
+    content = pa.py_buffer(_checked(store, key))
     try:
         # On this thread alone: one of Arrow's pool that still holds memory of Python's when the
         # interpreter ends aborts the process.
