@@ -10,8 +10,8 @@ import torch
 
 from smdebug.hook.plan import Want
 from smdebug.mode_keys import ModeKeys
-from smdebug.pytorch.extremes import Extremes
-from smdebug.pytorch.tensors import TakenNumbers, TakenTensor, local_tensor
+from smdebug.pytorch.extremes import Extremes, TakenExtremes
+from smdebug.pytorch.tensors import TakenTensor, local_tensor
 from smdebug.reductions import compute_reductions
 from smdebug.storage.batch import StepBatch
 
@@ -21,16 +21,19 @@ WANT = Want(raw=False, reductions=NAMES, collections=("c",))
 
 def taken(
     extremes: Extremes, tensor: torch.Tensor, want: Want = WANT
-) -> TakenTensor | TakenNumbers:
+) -> TakenTensor | TakenExtremes:
     local = local_tensor(tensor, "x")
     assert local is not None
-    return extremes.take("x", tensor, local, want)
+    extremes.handed_over()
+    found = extremes.take("x", tensor, local, want)
+    assert found is not None
+    return found
 
 
-def numbers(each: TakenTensor | TakenNumbers) -> dict[str, float]:
+def numbers(each: TakenTensor | TakenExtremes) -> dict[str, float]:
     batch = StepBatch(0, ModeKeys.TRAIN, 0, [])
     each.finish(batch)
-    (entry,) = batch.entries
+    (entry,) = [*batch.entries, *(entry for block in batch.blocks for entry in block.entries())]
     return dict(entry.reductions)
 
 
@@ -41,7 +44,7 @@ def test_the_numbers_are_those_of_the_definition(dtype: torch.dtype, bad: float 
     if bad is not None:
         tensor[1, 2] = bad
     found = taken(Extremes(), tensor)
-    assert isinstance(found, TakenNumbers) is (bad is None)
+    assert isinstance(found, TakenExtremes) is (bad is None)
     expected = compute_reductions(tensor.double().numpy(), NAMES)
     assert numbers(found) == pytest.approx(expected, nan_ok=True)
 
@@ -92,3 +95,29 @@ def test_views_and_graphs() -> None:
     assert numbers(taken(extremes, out.t()))["max"] == 22
     assert numbers(taken(extremes, out[:, ::2]))["max"] == 20
     assert numbers(taken(extremes, out))["min"] == 0
+
+
+def test_tensors_in_a_row_go_together_and_keep_their_order() -> None:
+    extremes = Extremes()
+    bad = torch.tensor([math.nan, 1.0])
+    others = Want(False, ("max",), ("d",))
+    given = [("a", torch.ones(2), WANT), ("b", torch.ones(3), WANT), ("c", bad, WANT),
+             ("d", torch.zeros(2), WANT), ("e", torch.zeros(2), others)]  # fmt: skip
+    found = []
+    for name, tensor, want in given:
+        local = local_tensor(tensor, name)
+        assert local is not None
+        taken = extremes.take(name, tensor, local, want)
+        found += [] if taken is None else [taken]
+    assert [each.tensors for each in found] == [2, 1, 1, 1]
+    batch = StepBatch(0, ModeKeys.TRAIN, 0, [])
+    for each in found:
+        each.finish(batch)
+        batch.placed += each.tensors
+    places = {entry.name: entry.position for entry in batch.entries}
+    for block in batch.blocks:
+        assert block.positions is not None
+        places.update(zip(block.layout.names, block.positions.tolist(), strict=True))
+    assert sorted(places, key=lambda name: places[name] or 0) == ["a", "b", "c", "d", "e"]
+    assert [name for each in found for name, _, _ in each.items()] == ["a", "b", "c", "d", "e"]
+    assert found[0].totals() == [(("c",), 2, 64)]

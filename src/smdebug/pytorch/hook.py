@@ -404,6 +404,7 @@ class Hook(BaseHook):
     def _finish_taking(self, capture: StepCapture) -> list[Taken]:
         taken = super()._finish_taking(capture)
         self._gradients.handed_over()
+        self._extremes.handed_over()
         on_device = [each for each in taken if isinstance(each, TakenDeviceTensor)]
         if on_device:
             TakenDeviceTensor.send(on_device)

@@ -110,30 +110,6 @@ class TakenTensor(TakenOne):
         batch.entries.append(entry_of(self._name, array, self._want, batch.placed))
 
 
-class TakenNumbers(TakenOne):
-    """What is saved of one tensor, when that is a few numbers which were cheap to get.
-
-    Args:
-        name: its name.
-        tensor: as `local_tensor` returns it.
-        want: what is saved of it.
-        numbers: the reductions.
-    """
-
-    def __init__(
-        self, name: str, tensor: torch.Tensor, want: Want, numbers: dict[str, float]
-    ) -> None:
-        super().__init__(name, want, tensor.nbytes, 0)
-        self._shape, self._dtype = tuple(tensor.shape), DTYPES[tensor.dtype].name
-        self._numbers = numbers
-
-    def finish(self, batch: StepBatch) -> None:
-        entry = Entry(
-            self._name, None, self._numbers, self._shape, self._dtype, position=batch.placed
-        )
-        batch.entries.append(entry)
-
-
 class TakenDeviceTensor(TakenOne):
     """One tensor of an accelerator: its reductions are computed there, its copy is under way.
 
