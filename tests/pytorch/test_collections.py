@@ -18,10 +18,9 @@ from smdebug.exceptions import (
     SMDebugTypeError,
     SMDebugValueError,
 )
-from smdebug.hook.current import current_hook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from smdebug.trials import Trial
@@ -50,18 +49,6 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         output: torch.Tensor = self.fc2(self.relu(self.fc1(x)))
         return output
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over() -> Iterator[None]:
-    smd.del_hook()
-    smd.reset_collections()
-    yield
-    hook = current_hook()
-    if hook is not None:
-        hook.close()
-    smd.del_hook()
-    smd.reset_collections()
 
 
 def train(hook: smd.Hook, steps: int = 1, before: Callable[[int], None] = lambda _: None) -> Trial:

@@ -10,25 +10,12 @@ import torch
 from torch import nn
 
 import smdebug.pytorch as smd
-from smdebug.hook.current import current_hook
 from smdebug.testing import make_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 EVERY = smd.SaveConfig(save_interval=1)
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over() -> Iterator[None]:
-    smd.del_hook()
-    smd.reset_collections()
-    yield
-    hook = current_hook()
-    if hook is not None:
-        hook.close()
-    smd.del_hook()
 
 
 def train(hook: smd.Hook, steps: int = 4) -> None:

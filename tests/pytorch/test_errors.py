@@ -11,25 +11,12 @@ from torch import nn
 
 import smdebug.pytorch as smd
 from smdebug.exceptions import InvalidCollectionConfiguration, WriteFailed
-from smdebug.hook.current import current_hook
 from smdebug.storage.layout import END_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 EVERY = smd.SaveConfig(save_interval=1)
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over() -> Iterator[None]:
-    smd.del_hook()
-    smd.reset_collections()
-    yield
-    hook = current_hook()
-    if hook is not None:
-        hook.close()
-    smd.del_hook()
 
 
 def in_the_way(out_dir: Path, folder: str = "events") -> Path:

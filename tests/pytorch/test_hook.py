@@ -29,7 +29,6 @@ from smdebug.storage.layout import END_KEY
 from smdebug.testing import make_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from smdebug.trials import Trial
@@ -48,19 +47,6 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         output: torch.Tensor = self.fc2(self.relu(self.fc1(x)))
         return output
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over() -> Iterator[None]:
-    """Every test begins and ends without a hook and without prepared collections."""
-    smd.del_hook()
-    smd.reset_collections()
-    yield
-    hook = current_hook()
-    if hook is not None:
-        hook.close()
-    smd.del_hook()
-    smd.reset_collections()
 
 
 @pytest.fixture

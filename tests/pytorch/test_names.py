@@ -14,27 +14,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 import smdebug.pytorch as smd
-from smdebug.hook.current import current_hook
 from smdebug.pytorch.naming import StepNames, plain_path, tensors_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from smdebug.trials import Trial
 
 EVERY = smd.SaveConfig(save_interval=1)
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over() -> Iterator[None]:
-    smd.del_hook()
-    smd.reset_collections()
-    yield
-    hook = current_hook()
-    if hook is not None:
-        hook.close()
-    smd.del_hook()
 
 
 def tensor(value: float) -> torch.Tensor:

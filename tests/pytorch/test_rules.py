@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -17,27 +17,12 @@ from torch import nn
 
 import smdebug.pytorch as smd
 from smdebug.exceptions import RuleEvaluationConditionMet, SMDebugValueError
-from smdebug.hook.current import current_hook
 from smdebug.rules import rule_names
 from smdebug.trials import create_trial
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LIMIT = 120.0
 FIVE = ["VanishingGradient", "ExplodingTensor", "LossNotDecreasing", "NonFinite", "FrozenParameter"]
 EVERY = smd.SaveConfig(save_interval=1)
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over() -> Iterator[None]:
-    smd.del_hook()
-    smd.reset_collections()
-    yield
-    hook = current_hook()
-    if hook is not None:
-        hook.close()
-    smd.del_hook()
 
 
 class Poison(torch.autograd.Function):

@@ -12,10 +12,8 @@ from torch import nn
 
 import smdebug.pytorch as smd
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
-from smdebug.hook.current import current_hook
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from smdebug.trials import Trial
@@ -23,17 +21,6 @@ if TYPE_CHECKING:
 EVERY = smd.SaveConfig(save_interval=1)
 SELDOM = smd.SaveConfig(save_interval=5)
 TRAIN, EVAL, GLOBAL = smd.modes.TRAIN, smd.modes.EVAL, smd.modes.GLOBAL
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over() -> Iterator[None]:
-    smd.del_hook()
-    smd.reset_collections()
-    yield
-    hook = current_hook()
-    if hook is not None:
-        hook.close()
-    smd.del_hook()
 
 
 class Script:

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 import smdebug.pytorch as smd
-from smdebug.hook.current import current_hook
 from smdebug.hook.plan import Want
 from smdebug.mode_keys import ModeKeys
 from smdebug.pytorch.tensors import (
@@ -28,7 +27,7 @@ from smdebug.storage.batch import StepBatch
 from smdebug.testing import AdapterContract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from smdebug.reductions import Array
@@ -46,17 +45,6 @@ NUMPY_TYPES = {
     torch.float8_e4m3fn: ml_dtypes.float8_e4m3fn,
     torch.float8_e5m2: ml_dtypes.float8_e5m2,
 }
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over() -> Iterator[None]:
-    smd.del_hook()
-    smd.reset_collections()
-    yield
-    hook = current_hook()
-    if hook is not None:
-        hook.close()
-    smd.del_hook()
 
 
 def bits_of(tensor: torch.Tensor) -> bytes:

@@ -11,10 +11,8 @@ import torch
 from torch import nn
 
 import smdebug.pytorch as smd
-from smdebug.hook.current import current_hook
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from smdebug.trials import Trial
@@ -26,17 +24,6 @@ TRAIN, EVAL = smd.modes.TRAIN, smd.modes.EVAL
 def never(*watched: str) -> smd.SaveConfig:
     """Saves no step by schedule, and those at which a watched tensor is not finite."""
     return smd.SaveConfig(end_step=0, when_nan=list(watched))
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over() -> Iterator[None]:
-    smd.del_hook()
-    smd.reset_collections()
-    yield
-    hook = current_hook()
-    if hook is not None:
-        hook.close()
-    smd.del_hook()
 
 
 class Net(nn.Module):
