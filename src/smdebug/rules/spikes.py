@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from smdebug.config import checks
+from smdebug.exceptions import SMDebugValueError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +58,25 @@ class SpikeLimits:
         >>> limits.add("loss", np.array([1.0, 1.0, 1.0, 9.0])).round(2)
         array([ inf,  inf,  inf, 1.49])
     """
+
+    @classmethod
+    def checked(cls, window: Any, factor: Any, min_history: Any, floor: float) -> SpikeLimits:
+        """Makes the limits of what a user gave.
+
+        Raises:
+            SMDebugValueError: something of it makes no sense.
+        """
+        limits = cls(
+            checks.whole_number("window", window, minimum=2),
+            checks.number("factor", factor, minimum=0),
+            checks.whole_number("min_history", min_history, minimum=2),
+            floor,
+        )
+        if limits.min_history > limits.window:
+            raise SMDebugValueError(
+                f"min_history must be at most window ({limits.window}), got {limits.min_history}"
+            )
+        return limits
 
     def __init__(self, window: int, factor: float, min_history: int, floor: float) -> None:
         self.window, self.factor = window, factor

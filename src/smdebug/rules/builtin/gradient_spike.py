@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import checks
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.need import Need
-from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.block import Column
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.spikes import SpikeLimits, beginnings
@@ -61,15 +59,10 @@ class GradientSpike(ColumnRule):
         action_str: Any = "",
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.window = checks.whole_number("window", window, minimum=2)
-        self.factor = checks.number("factor", factor, minimum=0)
-        self.min_history = checks.whole_number("min_history", min_history, minimum=2)
-        if self.min_history > self.window:
-            raise SMDebugValueError(
-                f"min_history must be at most window ({self.window}), got {self.min_history}"
-            )
         self.gradients = self.choose([CollectionKeys.GRADIENTS])
-        self._limits = SpikeLimits(self.window, self.factor, self.min_history, _FLOOR)
+        limits = self._limits = SpikeLimits.checked(window, factor, min_history, _FLOOR)
+        self.window, self.factor = limits.window, limits.factor
+        self.min_history = limits.min_history
         # What each gradient was when it was saved last, by worker.
         self._last: dict[str, dict[str, float]] = {}
 

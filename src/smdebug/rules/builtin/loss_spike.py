@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import checks
-from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.losses import Rounds, by_mode, choose_losses, is_validation
@@ -73,14 +71,9 @@ class LossSpike(ColumnRule):
     ) -> None:
         super().__init__(base_trial, action_str)
         self.losses = choose_losses(self, collection_names, tensor_regex, use_losses_collection)
-        self.window = checks.whole_number("window", window, minimum=2)
-        self.factor = checks.number("factor", factor, minimum=0)
-        self.min_history = checks.whole_number("min_history", min_history, minimum=2)
-        if self.min_history > self.window:
-            raise SMDebugValueError(
-                f"min_history must be at most window ({self.window}), got {self.min_history}"
-            )
-        self._limits = SpikeLimits(self.window, self.factor, self.min_history, _FLOOR)
+        limits = self._limits = SpikeLimits.checked(window, factor, min_history, _FLOOR)
+        self.window, self.factor = limits.window, limits.factor
+        self.min_history = limits.min_history
         self._rounds = Rounds()
 
     def needs(self) -> tuple[Need, ...]:
