@@ -106,14 +106,14 @@ def test_schedules(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_rules_that_share_a_collection_get_all_they_need() -> None:
     rules = [
-        needing(Need("weights", ("l2",), include_regex=("a",), every=10)),
-        needing(Need("weights", ("mean", "l2"), include_regex=("b", "a"), every=4)),
+        needing(Need("weights", ("l2",), include_regex=("a",))),
+        needing(Need("weights", ("mean", "l2"), include_regex=("b", "a"))),
     ]
     (entry,) = hook_configuration(rules)["CollectionConfigurations"]
     assert entry["CollectionParameters"] == {
         "include_regex": "a,b",
         "reductions": "l2,mean",
-        "save_interval": "4",
+        "save_interval": "10",
     }
     check(rules)
 

@@ -23,8 +23,6 @@ class Need:
             for what the model takes and returns, `loss` for the losses.
         tensor: `"input"` or `"output"`, of those layers.
         index: which of several inputs or outputs; all of them when None.
-        every: how often to save when the hook is told no schedule; None for numbers at every step
-            and others at every 10th.
         saves: only the first so many saved steps are of use; None for all.
 
     Example:
@@ -39,14 +37,11 @@ class Need:
     layers: tuple[str, ...] = ()
     tensor: str = "output"
     index: int | None = None
-    every: int | None = None
     saves: int | None = None
 
     @property
     def interval(self) -> int:
-        """How often to save when the hook is told no schedule."""
-        if self.every is not None:
-            return self.every
+        """How often to save when the hook is told no schedule: numbers at every step."""
         return 1 if self.collection in SCALAR_COLLECTIONS else DEFAULT_RULE_INTERVAL
 
     @property
