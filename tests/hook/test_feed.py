@@ -147,3 +147,8 @@ def test_rules_in_one_string() -> None:
     options = HookOptions(rules="NonFinite, VanishingGradient:threshold=1e-6, x=2 ,LossSpike")
     assert options.rules == ("NonFinite", "VanishingGradient:threshold=1e-6, x=2", "LossSpike")
     assert HookOptions(rules={"rule": "NonFinite"}).rules == ({"rule": "NonFinite"},)
+
+
+def test_before_update_is_refused_where_it_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(SMDebugValueError, match="before_update must be False for a NumpyHook"):
+        NumpyHook(tmp_path, rules=["NonFinite"], before_update=True)

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from smdebug.config import checks
 from smdebug.config.collection import Collection, CollectionKeys
 from smdebug.config.collection_manager import CollectionManager
-from smdebug.exceptions import InvalidCollectionConfiguration, SMDebugTypeError
+from smdebug.exceptions import (
+    InvalidCollectionConfiguration,
+    SMDebugTypeError,
+    SMDebugValueError,
+)
 from smdebug.hook.feed import feed
 from smdebug.hook.plan import SavePlan
 from smdebug.hook.watch import WatchedRules
@@ -35,6 +39,8 @@ class HookCollections:
     # The collections that are there from the start, with their regexes.
     default_collections: ClassVar[dict[str, tuple[str, ...]]] = {}
     always_saved: ClassVar[frozenset[str]] = frozenset()
+    # Whether the framework lets a hook look at gradients before they are used.
+    can_stop_before_update: ClassVar[bool] = False
     # Collections that module-level functions prepared for hooks to come.
     prepared: ClassVar[CollectionManager] = CollectionManager()
 
@@ -42,7 +48,7 @@ class HookCollections:
         self._options = options
         self._rules = WatchedRules(options.rules, options.actions) if options.rules else None
         if options.before_update and self._rules is not None:
-            self._rules.before_update_rule()
+            self._require_before_update(self._rules)
         self.collection_manager = self._new_manager()
         self._included = self._included_names()
         needs = [] if self._rules is None else self._rules.needs
@@ -110,6 +116,14 @@ class HookCollections:
         return self._included == set(self.always_saved) and not self._options.save_all
 
     has_default_hook_configuration = has_default_configuration
+
+    def _require_before_update(self, rules: WatchedRules) -> None:
+        if not self.can_stop_before_update:
+            raise SMDebugValueError(
+                f"before_update must be False for a {type(self).__name__}, got True: its framework "
+                'does not show gradients before they are used; on_finding="stop" stops after it'
+            )
+        rules.before_update_rule()
 
     def _make_plan(self) -> None:
         """Makes the plan anew if the collections may have changed.

@@ -113,6 +113,7 @@ class Hook(BaseHook):
         CollectionKeys.SCALARS: ("^scalar",),
     }
     always_saved = frozenset({CollectionKeys.LOSSES})
+    can_stop_before_update = True
 
     def __init__(
         self,
