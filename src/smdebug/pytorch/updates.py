@@ -13,6 +13,7 @@ from smdebug.storage.findings import Finding
 
 if TYPE_CHECKING:
     from smdebug.pytorch.hook import Hook
+    from smdebug.pytorch.registration import Registration
 
 
 class Updates:
@@ -33,6 +34,8 @@ class Updates:
         self._hook = hook
         assert hook._rules is not None
         self._rule = hook._rules.before_update_rule()
+        self._mark: list[tuple[Registration, int]] = []
+        self._known: dict[int, str] = {}
         # A step of an optimizer may be compiled, and this cannot be.
         before_step = torch.compiler.disable(self._before_step)
         self._handle = register_optimizer_step_pre_hook(before_step)
@@ -62,12 +65,7 @@ class Updates:
         return (args[0], closure, *args[2:]), kwargs
 
     def _look(self, optimizer: torch.optim.Optimizer) -> None:
-        hook = self._hook
-        known = {
-            id(parameter): name
-            for registration in hook._registrations
-            for name, parameter in registration.parameters()
-        }
+        hook, known = self._hook, self._names()
         named = [
             (known[id(parameter)], parameter.grad)
             for group in optimizer.param_groups
@@ -82,6 +80,19 @@ class Updates:
                 bad = [pair for pair in numbers if not math.isfinite(pair[1])]
         if bad:
             self._stop(bad)
+
+    def _names(self) -> dict[int, str]:
+        """The names of all registered parameters, by identity; found out when they change."""
+        registrations = list(self._hook._registrations)
+        mark = [(each, each.version) for each in registrations]
+        if mark != self._mark:
+            self._mark = mark
+            self._known = {
+                id(parameter): name
+                for registration in registrations
+                for name, parameter in registration.parameters()
+            }
+        return self._known
 
     def _stop(self, found: list[tuple[str, float]]) -> None:
         # Backward begins with the last layer: of those that are bad it is the first to be so.
