@@ -17,7 +17,7 @@ from tests.hook.numpy_hook import NumpyHook
 
 from smdebug.config.options import HookOptions
 from smdebug.exceptions import RuleEvaluationConditionMet
-from smdebug.hook import watch
+from smdebug.hook import control, watch
 from smdebug.hook.steps import StepCounter
 from smdebug.hook.supervisor import Supervisor
 from smdebug.mode_keys import ModeKeys
@@ -244,19 +244,28 @@ def test_a_request_from_another_process_is_obeyed(tmp_path: Path) -> None:
     assert create_trial(str(tmp_path)).loaded_all_steps
 
 
-def test_a_request_to_an_earlier_job_is_not_obeyed(tmp_path: Path) -> None:
+def test_a_request_to_an_earlier_job_is_not_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = open_store(str(tmp_path))
     write_stop(store, StopRequest("yesterday"))
-    hook = NumpyHook(tmp_path)
-    hook.run(loss=np.float32(0))
-    control = hook._supervisor._control
-    assert control is not None
-    control._thread.join(control.interval * 1.5)
-    assert control._thread.is_alive()
-    assert hook._supervisor.request is None
+    monkeypatch.setattr(control, "LOCAL_SECONDS", 0.01)
+    looks, heard, told = threading.Semaphore(0), threading.Event(), []
+
+    def on_stop(request: StopRequest) -> bool:
+        told.append(request.reason)
+        heard.set()
+        return True
+
+    looking = control.Control(store, on_stop, looks.release)
+    # When a third look begins, two are over.
+    for _ in range(3):
+        assert looks.acquire(timeout=LIMIT)
+    assert told == []
     write_stop(store, StopRequest("today"))
-    with pytest.raises(RuleEvaluationConditionMet, match="today"):
-        train_until_stopped(hook)
+    assert heard.wait(LIMIT)
+    assert told == ["today"]
+    looking.close()
 
 
 def test_a_request_in_a_bucket(bucket: str) -> None:
@@ -376,23 +385,28 @@ def test_a_slow_start_does_not_make_the_margin_short() -> None:
 
 
 SAVING = """
-import sys, time, numpy as np
+import sys, numpy as np
 from tests.hook.numpy_hook import NumpyHook
 from smdebug.exceptions import RuleEvaluationConditionMet
 from smdebug.rules import Rule
 from smdebug.storage.findings import Finding
 import threading
-at_work = threading.Event()
+at_work, stopping = threading.Event(), threading.Event()
 class Saves(Rule):
     def invoke_at_step(self, step):
         at_work.set()
-        time.sleep(0.2)
+        stopping.wait(60)
         hook.save_scalar("seen", step)
         return False
 hook = NumpyHook(sys.argv[1], rules=[Saves], save_config={"save_interval": 1}, flush_seconds=0.01)
 for _ in range(5):
     hook.run(loss=np.float32(1))
 at_work.wait(60)
+seen = hook._supervisor.seen
+def told(finding):
+    stopping.set()
+    return seen(finding)
+hook._supervisor.seen = told
 try:
     hook._stop_now(Finding("NonFinite", 4, "x is NaN", "x"))
 except RuleEvaluationConditionMet:
@@ -434,9 +448,9 @@ def test_what_the_rules_have_found_already_is_not_found_twice(tmp_path: Path) ->
     )
     hook.run(gradient__a=np.full(4, np.nan))
     hook.flush()
-    deadline = time.monotonic() + LIMIT
-    while not hook.findings() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    rules = hook._supervisor._watch
+    assert rules is not None
+    rules.look()
     (known,) = hook.findings()
     with pytest.raises(RuleEvaluationConditionMet) as stopped:
         hook._stop_now(Finding("NonFinite", 0, "another sentence", "gradient/a"))
