@@ -118,3 +118,11 @@ def test_the_order_of_the_arguments_is_that_of_smdebug_1() -> None:
         *("out_dir", "export_tensorboard", "tensorboard_dir", "dry_run", "reduction_config"),
         *("save_config", "include_regex", "include_collections", "save_all", "include_workers"),
     ]
+
+
+def test_a_framework_may_save_more_often_where_nobody_said_when() -> None:
+    options = HookOptions("/tmp/run", save_all=True).saving_every(10)
+    assert options.save_config == SaveConfig(save_interval=10)
+    assert (options.save_all, options.scheduled) == (True, False)
+    given = HookOptions("/tmp/run", save_config=SaveConfig(save_interval=3))
+    assert given.saving_every(10).save_config == SaveConfig(save_interval=3)

@@ -22,6 +22,7 @@ class NumpyHook(BaseHook):
 
     def run(self, **tensors: Any) -> None:
         """One step that has these tensors."""
+        self._stop_if_asked()
         if self._begin_step() is None:
             return
         with self._entered():

@@ -49,10 +49,11 @@ def test_what_a_user_saves_is_left_alone() -> None:
 
 
 def test_the_schedule_is_the_users_or_one_for_rules() -> None:
-    need = Need("losses", raw=True), Need("gradients", ("l2",))
-    first, second = feed(manager(), need, HookOptions())
+    need = Need("losses", raw=True), Need("gradients", ("l2",)), Need("feature_importance")
+    first, *others = feed(manager(), need, HookOptions())
     assert first.collection.save_config == SaveConfig(save_interval=1)
-    assert second.collection.save_config == SaveConfig(save_interval=DEFAULT_RULE_INTERVAL)
+    for other in others:
+        assert other.collection.save_config == SaveConfig(save_interval=DEFAULT_RULE_INTERVAL)
     for fed in feed(manager(), need, HookOptions(save_config={"save_interval": 7})):
         assert fed.collection.save_config is None
 

@@ -130,6 +130,17 @@ def test_names_that_are_saved_are_remembered() -> None:
     assert not plan.changed
 
 
+def test_asking_whether_a_tensor_is_saved_is_not_seeing_it() -> None:
+    plan = plan_of(Collection("a", "a"), Collection("b", "b"), save_config=every(1))
+    plan.changed = False
+    step = at(plan, 0)
+    assert step.saves("abc")
+    assert step.saves("abc", besides={"a"})
+    assert not step.saves("abc", besides={"a", "b"})
+    assert not step.saves("xyz")
+    assert (plan.seen, plan.changed) == ({}, False)
+
+
 def test_a_new_plan_knows_the_names_of_the_one_before() -> None:
     collections = {"a": Collection("a", "a")}
     options = HookOptions(out_dir="run", save_config=every(1))

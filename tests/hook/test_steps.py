@@ -64,3 +64,13 @@ def test_every_step_has_its_number_and_its_number_within_the_mode(modes: list[Mo
         assert steps.step == steps.mode_steps[GLOBAL] == number
         assert steps.mode_steps[mode] == within
     assert set(steps.mode_steps) == {GLOBAL, *modes}
+
+
+def test_a_framework_may_count_itself() -> None:
+    steps = StepCounter()
+    assert steps.advance(20) == Step(20, GLOBAL, 20)
+    assert (steps.step, steps.mode_steps) == (20, {GLOBAL: 20})
+    steps.set_mode(TRAIN)
+    assert steps.advance(30) == Step(30, TRAIN, 30)
+    assert steps.advance() == Step(31, TRAIN, 31)
+    assert steps.current() == Step(31, TRAIN, 31)

@@ -294,7 +294,7 @@ def test_bad_parameters(given: Any) -> None:
 def test_needs() -> None:
     names = [need.collection for need in CreateXgboostReport(None).needs()]
     assert names == [
-        "metrics", "labels", "predictions", "feature_importance", "average_shap", "hyperparameters",
+        "metrics", "labels", "predictions", "feature_importance", "hyperparameters",
     ]  # fmt: skip
 
 

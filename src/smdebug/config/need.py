@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smdebug.config.collection import SCALAR_COLLECTIONS
+from smdebug.config.collection import SM_METRIC_COLLECTIONS, CollectionKeys
 
 # How often a hook that is told no schedule saves tensors for its rules.
 DEFAULT_RULE_INTERVAL = 10
+_REPORTED = SM_METRIC_COLLECTIONS | {CollectionKeys.SCALARS}
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,11 @@ class Need:
 
     @property
     def interval(self) -> int:
-        """How often to save when the hook is told no schedule: numbers at every step."""
-        return 1 if self.collection in SCALAR_COLLECTIONS else DEFAULT_RULE_INTERVAL
+        """How often to save when the hook is told no schedule: what training reports, always.
+
+        Not every collection of numbers: those about features have to be computed.
+        """
+        return 1 if self.collection in _REPORTED else DEFAULT_RULE_INTERVAL
 
     @property
     def described(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -12,7 +13,7 @@ from typing import Any
 from smdebug.config import checks
 from smdebug.config.collection import collection_name
 from smdebug.config.reduction import ReductionConfig
-from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.config.save import DEFAULT_SAVE_CONFIG_INTERVAL, SaveConfig, SaveConfigMode
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
 
 FORMATS = ("v1", "v2")
@@ -125,6 +126,14 @@ class HookOptions:
         _require_rules(values)
         for name, value in {**values, "_scheduled": save_config is not None}.items():
             object.__setattr__(self, name, value)
+
+    def saving_every(self, interval: int) -> HookOptions:
+        """The same, with this interval where no schedule was given."""
+        if self.scheduled or interval == DEFAULT_SAVE_CONFIG_INTERVAL:
+            return self
+        options = copy.copy(self)
+        object.__setattr__(options, "save_config", SaveConfig(save_interval=interval))
+        return options
 
     @property
     def scheduled(self) -> bool:

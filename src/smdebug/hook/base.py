@@ -70,8 +70,8 @@ class Worker(NamedTuple):
 class BaseHook(HookCollections):
     """Saves what happens inside of a training job; an adapter makes one for its framework.
 
-    An adapter sets the class attributes, calls `_begin_step` and `_offer`, and says how to turn a
-    tensor of its framework into what is saved of it.
+    An adapter sets the class attributes, calls `_stop_if_asked`, `_begin_step` and `_offer`, and
+    says how to turn a tensor of its framework into what is saved of it.
 
     Args:
         options: everything the hook was told.
@@ -85,6 +85,7 @@ class BaseHook(HookCollections):
     chief_worker = CHIEF_WORKER
 
     def __init__(self, options: HookOptions) -> None:
+        options = options.saving_every(self.default_save_interval)
         super().__init__(options)
         self.out_dir = _checked_out_dir(options)
         self._store = open_store(self.out_dir)
@@ -364,18 +365,31 @@ class BaseHook(HookCollections):
 
     # ---- what an adapter uses
 
-    def _begin_step(self) -> StepCapture | None:
-        """Ends the step before and begins the next; None when nothing is saved at it."""
+    def _stop_if_asked(self) -> bool:
+        """Stops training if a rule or somebody else asked for it; an adapter asks before a step.
+
+        Returns:
+            Whether the run was closed; where `_stop_training` raises, it does not return then.
+        """
+        if self._supervisor.request is None or self._closed or not self._supervisor.due():
+            return False
+        self._obey(self._supervisor.request)
+        return True
+
+    def _begin_step(self, number: int | None = None) -> StepCapture | None:
+        """Ends the step before and begins the next; None when nothing is saved at it.
+
+        Args:
+            number: the step's number, where the framework counts itself.
+        """
         self._guard.raise_if_asked()
-        if self._supervisor.request is not None and self._supervisor.due():
-            self._obey(self._supervisor.request)
         # Outside of the guard: a configuration that makes no sense always raises.
         self._make_plan()
         self._make_ready()
         with self._entered():
             self._end_step()
         with self._entered():
-            step = self._steps.advance()
+            step = self._steps.advance(number)
             if self._saves():
                 plan = self._plan.at(step.mode, step.mode_step)
                 if plan is not None or self._early is not None:

@@ -186,6 +186,15 @@ class StepPlan:
         want = self._wants[name] = _want(matching)
         return want
 
+    def saves(self, name: str, besides: Sized[str] = ()) -> bool:
+        """Whether something is saved of the tensor; asking does not count as seeing it.
+
+        Args:
+            name: the tensor's name.
+            besides: collections that do not count.
+        """
+        return any(each.matches(name) for each in self.saving if each.name not in besides)
+
     def interesting(self, name: str, besides: Sized[str] = ()) -> bool:
         """Whether the tensor is saved, watched, or saved if a watched one is not finite.
 
@@ -193,7 +202,7 @@ class StepPlan:
             name: the tensor's name.
             besides: collections that do not count.
         """
-        if any(each.matches(name) for each in self.saving if each.name not in besides):
+        if self.saves(name, besides):
             return True
         return bool(self.armed) and (self.may_want(name) or self.watcher(name) is not None)
 

@@ -48,10 +48,16 @@ class StepCounter:
         self.mode = mode
         self.mode_steps.setdefault(mode, -1)
 
-    def advance(self) -> Step:
-        """Begins the next step."""
-        self.step += 1
-        self.mode_steps[self.mode] += 1
+    def advance(self, number: int | None = None) -> Step:
+        """Begins the next step.
+
+        Args:
+            number: the step's number, over all modes and in its own, where the framework counts;
+                None for one more than the last.
+        """
+        mode_step = self.mode_steps[self.mode] + 1 if number is None else number
+        self.step = self.step + 1 if number is None else number
+        self.mode_steps[self.mode] = mode_step
         self.mode_steps[ModeKeys.GLOBAL] = self.step
         step = Step(self.step, self.mode, self.mode_steps[self.mode])
         # A mode of GLOBAL means whatever step came last.

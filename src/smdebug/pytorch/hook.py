@@ -322,6 +322,7 @@ class Hook(BaseHook):
         if in_backward() or self._closed or self._forked:
             return
         registration.calls += 1
+        self._stop_if_asked()
         capture = self._begin_step()
         if capture is None:
             self._stop_watching()

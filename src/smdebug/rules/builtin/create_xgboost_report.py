@@ -39,7 +39,9 @@ class CreateXgboostReport(ColumnRule):
 
     The page shows each metric by round, the confusion matrix and how sure the model is (or how
     often errors occur, in a regression), the most important features, and the hyperparameters, as
-    far as they were saved. It finds nothing; without a metric it could not run.
+    far as they were saved. A hook that has this rule saves all of them but SHAP values, which take
+    longer than training: the page shows those if `average_shap` is saved too. It finds nothing;
+    without a metric it could not run.
 
     Args:
         base_trial: the trial to look at.
@@ -74,13 +76,12 @@ class CreateXgboostReport(ColumnRule):
         self._shap: dict[str, float] = {}
 
     def needs(self) -> tuple[Need, ...]:
-        """Everything that the page shows."""
+        """What the page shows and costs little."""
         names = (
             CollectionKeys.METRICS,
             CollectionKeys.LABELS,
             CollectionKeys.PREDICTIONS,
             CollectionKeys.FEATURE_IMPORTANCE,
-            CollectionKeys.AVERAGE_SHAP,
             CollectionKeys.HYPERPARAMETERS,
         )
         return tuple(Need(name, raw=True) for name in names)
