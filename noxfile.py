@@ -15,9 +15,11 @@ import nox
 nox.needs_version = ">=2024.4.15"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "core", "oldest", "pytorch", "interop"]
+nox.options.sessions = ["lint", "core", "oldest", "pytorch", "xgboost", "interop"]
 
 TORCH = "torch==2.13.0"
+# The wheel without the code for GPUs, which is ten times as large.
+XGBOOST = "xgboost-cpu>=3.2"
 
 # smdebug 1.0.34 has our import name and needs old packages: it lives alone.
 PEER = Path(".nox") / "peer"
@@ -38,7 +40,7 @@ TEST_PACKAGES = ["pytest>=8", "hypothesis>=6.100", "moto[server,s3]>=5", "tensor
 BENCH_PACKAGES = ["wandb>=0.19", "tensorboard>=2.16"]
 
 # Tests that need another library have a session of their own.
-WITHOUT_FRAMEWORK = ["--ignore=tests/interop", "--ignore=tests/pytorch"]
+WITHOUT_FRAMEWORK = [f"--ignore=tests/{name}" for name in ("interop", "pytorch", "xgboost")]
 
 
 @nox.session
@@ -72,6 +74,13 @@ def pytorch(session: nox.Session) -> None:
     """The PyTorch hook, its examples and the demo."""
     install(session, "-e", ".[cloud,sql,demo]", TORCH, *TEST_PACKAGES)
     session.run("pytest", "tests/pytorch", *session.posargs)
+
+
+@nox.session
+def xgboost(session: nox.Session) -> None:
+    """The XGBoost hook and its examples."""
+    install(session, "-e", ".[cloud,sql]", XGBOOST, "scikit-learn", *TEST_PACKAGES)
+    session.run("pytest", "tests/xgboost", *session.posargs)
 
 
 @nox.session

@@ -1,0 +1,123 @@
+"""What a model says of data: predictions, and what each feature has to do with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from smdebug.xgboost.naming import BIAS, feature_names
+from smdebug.xgboost.source import NotAvailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from smdebug.reductions import Array
+    from smdebug.xgboost.data import Data
+    from smdebug.xgboost.source import Round
+
+
+class Labels:
+    """The labels of the validation data.
+
+    Args:
+        data: the validation data.
+    """
+
+    what = "labels"
+
+    def __init__(self, data: Data | None) -> None:
+        self._data = data
+
+    def names(self, round: Round) -> Iterable[str]:
+        return ["labels"]
+
+    def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
+        labels = _given(self._data, "validation_data").matrix().get_label()
+        if not labels.size:
+            raise NotAvailable("validation_data has no labels")
+        yield "labels", labels
+
+
+class Predictions:
+    """What the model predicts of the validation data.
+
+    Args:
+        data: the validation data.
+    """
+
+    what = "predictions"
+
+    def __init__(self, data: Data | None) -> None:
+        self._data = data
+
+    def names(self, round: Round) -> Iterable[str]:
+        return ["predictions"]
+
+    def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
+        data = _given(self._data, "validation_data")
+        yield "predictions", round.predict("validation_data", data.matrix())
+
+
+class Shap:
+    """What each feature contributes to predictions: the base of the sources that save it.
+
+    Args:
+        data: the training data.
+        rows: of how many rows of it, at most.
+    """
+
+    what = ""
+
+    def __init__(self, data: Data | None, rows: int) -> None:
+        self._data = data
+        self._rows = rows
+
+    def names(self, round: Round) -> Iterable[str]:
+        features = [] if round.booster is None else feature_names(round.booster)
+        # A feature of that name leaves no room for the bias itself, which comes last.
+        columns = features if BIAS in features else [*features, BIAS]
+        return [f"{self.what}/{column}" for column in columns]
+
+    def _contributions(self, round: Round) -> Array:
+        """Rows, then classes if there are several, then features and the bias."""
+        if "contributions" not in round.memory:
+            data = _given(self._data, "train_data").sample(self._rows)
+            contributions = round.predict("train_data", data, pred_contribs=True)
+            round.memory["contributions"] = contributions
+        found: Array = round.memory["contributions"]
+        return found
+
+
+class AverageShap(Shap):
+    """The mean contribution of each feature over all rows, as `average_shap/<feature>`."""
+
+    what = "average_shap"
+
+    def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
+        values = self._contributions(round)
+        means = values.mean(axis=0, dtype=np.float64).astype(values.dtype)
+        for place, name in enumerate(self.names(round)):
+            yield name, np.array(means[..., place], ndmin=1)
+
+
+class FullShap(Shap):
+    """The contributions of each feature, as `full_shap/<feature>`, and all, as `full_shap`."""
+
+    what = "full_shap"
+
+    def names(self, round: Round) -> Iterable[str]:
+        return [self.what, *super().names(round)]
+
+    def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
+        values = self._contributions(round)
+        whole, *columns = self.names(round)
+        yield whole, values
+        for place, name in enumerate(columns):
+            yield name, np.ascontiguousarray(values[..., place])
+
+
+def _given(data: Data | None, key: str) -> Data:
+    if data is None:
+        raise NotAvailable(f"the hook was given no {key}; give it {key}=xgboost.DMatrix(...)")
+    return data

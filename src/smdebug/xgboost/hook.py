@@ -1,0 +1,362 @@
+"""The hook for XGBoost."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from xgboost.callback import TrainingCallback
+from xgboost.core import XGBoostError
+
+from smdebug.config import checks
+from smdebug.config.collection import CollectionKeys
+from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
+from smdebug.config.reduction import ReductionConfig
+from smdebug.hook.base import BaseHook, Worker
+from smdebug.hook.capture import TakenArray
+from smdebug.xgboost.data import Data
+from smdebug.xgboost.explain import AverageShap, FullShap, Labels, Predictions
+from smdebug.xgboost.metrics import Hyperparameters, Metrics
+from smdebug.xgboost.naming import BIAS, DEFAULT_COLLECTIONS, IMPORTANCE_TYPES, feature_names
+from smdebug.xgboost.source import NotAvailable, Round, reason
+from smdebug.xgboost.trees import FeatureImportance, Trees
+from xgboost import collective
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from smdebug.config.save import SaveConfig, SaveConfigMode
+    from smdebug.hook.capture import Taken
+    from smdebug.hook.plan import StepPlan, Want
+    from smdebug.storage.control import StopRequest
+    from smdebug.xgboost.source import Source
+
+logger = logging.getLogger("smdebug.hook")
+
+DEFAULT_SAVE_INTERVAL = 10
+DEFAULT_SHAP_SAMPLES = 10_000
+_RAW = ReductionConfig(save_raw_tensor=True)
+
+
+class Hook(BaseHook, TrainingCallback):
+    """Saves what happens in a training with XGBoost: a callback for `train`, `cv` and estimators.
+
+    Every round of boosting is a step; training that goes on from a model goes on with its steps.
+
+    Args:
+        out_dir: where the run goes: a directory or a URL. In a SageMaker job it has a default.
+        export_tensorboard: write TensorBoard files too.
+        tensorboard_dir: where to; `<out_dir>/tensorboard` when None.
+        dry_run: write nothing; say in the log what would be saved.
+        reduction_config: has no effect, as in smdebug 1.0; a collection may have one of its own.
+        save_config: when to save: a SaveConfig, a SaveConfigMode, a dict, or None for every 10th
+            round.
+        include_regex: regexes of tensors to save besides those of the collections.
+        include_collections: names of collections to save: `hyperparameters`, `losses`,
+            `predictions`, `labels`, `feature_importance`, `average_shap`, `full_shap`, `trees`;
+            `metrics` is always saved.
+        save_all: save everything.
+        include_workers: `"one"`: only the first worker of a distributed job saves; `"all"`: every
+            worker saves what it has.
+        hyperparameters: what `hyperparameters` holds, by name.
+        train_data: what SHAP values are computed of: a DMatrix or QuantileDMatrix, or a tuple of a
+            path and `"csv"` or `"libsvm"`.
+        validation_data: what `labels` and `predictions` are of; as `train_data`.
+        worker: the name of this worker; `worker_<rank>` when None.
+        format: `"v2"`, or `"v1"` for files that smdebug 1.0 reads; None leaves it to the
+            environment.
+        queue_bytes: how much may wait for the writer before training waits.
+        flush_seconds: the longest time a finished round stays unpublished; None lets it grow with
+            the age of the run.
+        on_error: what a failure does: `"warn"` stops saving and lets training go on, `"raise"`
+            raises when the next round begins.
+        rules: rules to evaluate while training runs, such as `["TreeDepth:depth=8"]`. What they
+            need is saved; without a `save_config`, metrics at every round and the rest at every
+            10th.
+        on_finding: `"warn"`: what a rule finds is logged and kept in the run; `"stop"`: boosting
+            also ends before the next round, and training returns the model of the rounds so far.
+        before_update: must be False: XGBoost shows nothing before it is used.
+        actions: what else to do when a rule finds something, such as `[{"name": "webhook",
+            "endpoint": "https://..."}]`.
+        shap_samples: of how many rows of `train_data` SHAP values are computed, at most: evenly
+            spread over all. They take long.
+
+    Raises:
+        SMDebugRuntimeError: there is no out_dir; it holds a finished run; another live process
+            writes to it as this worker.
+        SMDebugValueError, SMDebugTypeError: an argument makes no sense.
+
+    Example:
+        >>> hook = Hook("/tmp/run", include_collections=["trees"])  # doctest: +SKIP
+        >>> xgboost.train(params, train, callbacks=[hook])  # doctest: +SKIP
+    """
+
+    default_collections = DEFAULT_COLLECTIONS
+    always_saved = frozenset({CollectionKeys.METRICS})
+    default_save_interval = DEFAULT_SAVE_INTERVAL
+
+    def __init__(
+        self,
+        out_dir: str | os.PathLike[str] | None = None,
+        export_tensorboard: bool = False,
+        tensorboard_dir: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+        reduction_config: ReductionConfig | None = None,
+        save_config: SaveConfig | SaveConfigMode | Mapping[Any, Any] | None = None,
+        include_regex: Any = None,
+        include_collections: Any = None,
+        save_all: bool = False,
+        include_workers: str = "one",
+        hyperparameters: Mapping[str, Any] | None = None,
+        train_data: Any = None,
+        validation_data: Any = None,
+        worker: str | None = None,
+        format: str | None = None,
+        queue_bytes: int = DEFAULT_QUEUE_BYTES,
+        flush_seconds: float | None = None,
+        on_error: str = "warn",
+        rules: Any = None,
+        on_finding: str = "warn",
+        before_update: bool = False,
+        actions: Any = None,
+        shap_samples: int = DEFAULT_SHAP_SAMPLES,
+    ) -> None:
+        options = HookOptions(
+            out_dir, export_tensorboard, tensorboard_dir, dry_run, reduction_config, save_config,
+            include_regex, include_collections, save_all, include_workers, worker, format,
+            queue_bytes, flush_seconds, on_error, rules, on_finding, before_update, actions,
+        )  # fmt: skip
+        # Before anything is opened: they may make no sense.
+        self.hyperparameters = hyperparameters
+        self.train_data = train_data
+        self.validation_data = validation_data
+        self.shap_samples = shap_samples
+        # What was said in this training: five kinds of importance may lack the same.
+        self._said: set[str] = set()
+        super().__init__(options)
+        if reduction_config is not None and reduction_config != _RAW:
+            logger.warning(
+                "reduction_config has no effect in a hook for XGBoost: tensors are saved as they "
+                "are; a collection may have a reduction_config of its own"
+            )
+
+    @classmethod
+    def hook_from_config(cls, json_config_path: str | Path | None = None) -> Hook:
+        """Does what `create_from_json_file` does."""
+        return cls.create_from_json_file(json_config_path)
+
+    # ---- what the model is explained with; may be set until it is needed
+
+    @property
+    def hyperparameters(self) -> Mapping[str, Any] | None:
+        """What the collection `hyperparameters` holds."""
+        return self._hyperparameters
+
+    @hyperparameters.setter
+    def hyperparameters(self, value: Mapping[str, Any] | None) -> None:
+        given = value is not None
+        self._hyperparameters = checks.mapping("hyperparameters", value) if given else None
+        self._sources = None
+
+    @property
+    def train_data(self) -> Any:
+        """What SHAP values are computed of."""
+        return None if self._train is None else self._train.given
+
+    @train_data.setter
+    def train_data(self, value: Any) -> None:
+        self._train = None if value is None else Data("train_data", value)
+        self._sources = None
+
+    @property
+    def validation_data(self) -> Any:
+        """What labels and predictions are of."""
+        return None if self._validation is None else self._validation.given
+
+    @validation_data.setter
+    def validation_data(self, value: Any) -> None:
+        self._validation = None if value is None else Data("validation_data", value)
+        self._sources = None
+
+    @property
+    def shap_samples(self) -> int:
+        """Of how many rows SHAP values are computed, at most."""
+        return self._shap_samples
+
+    @shap_samples.setter
+    def shap_samples(self, value: int) -> None:
+        self._shap_samples = checks.whole_number("shap_samples", value, minimum=1)
+        self._sources = None
+
+    # ---- what XGBoost calls
+
+    def before_training(self, model: Any) -> Any:
+        """Begins a training; XGBoost calls it."""
+        if self._closed or self._forked:
+            logger.warning(
+                "this hook saves nothing: it was closed, or made in another process; make one in "
+                "the process that trains"
+            )
+            return model
+        # Outside of the guard: a configuration that makes no sense always raises.
+        self._make_plan()
+        self._make_ready()
+        with self._entered():
+            self._begin_training(model)
+        return model
+
+    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Begins a round; XGBoost calls it, and ends boosting when it returns True."""
+        if self._closed or self._forked:
+            return False
+        if self._stop_if_asked():
+            return True
+        self._begin_step(self._first_step + epoch)
+        self._open = Round(_booster(model), self._first_index + epoch, evals_log)
+        return False
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Saves a round; XGBoost calls it."""
+        self._save_round()
+        return False
+
+    def after_training(self, model: Any) -> Any:
+        """Publishes what was saved; XGBoost calls it. More trainings may follow."""
+        # Another callback that ended training may have done so before this one was asked.
+        if self._open is not None and self._open.ended:
+            self._save_round()
+        self._open = None
+        if not self._closed:
+            self.flush()
+        return model
+
+    # ---- a training
+
+    # What an unpickled hook, which saves nothing, has.
+    _open: Round | None = None
+    _first_step = _first_index = 0
+    _sources: tuple[Source, ...] | None = None
+    _known_worker: Worker | None = None
+    _train: Data | None = None
+    _validation: Data | None = None
+    _hyperparameters: Mapping[str, Any] | None = None
+    _shap_samples = DEFAULT_SHAP_SAMPLES
+
+    def _begin_training(self, model: Any) -> None:
+        booster = _booster(model)
+        self._first_index = self._first_step = _rounds(booster)
+        if self._first_step <= self._steps.step:
+            self._first_step = self._steps.step + 1
+            logger.info(
+                "the rounds of this training are the steps from %d on: those before are of an "
+                "earlier one", self._first_step,
+            )  # fmt: skip
+        # Another model may have what this one had not.
+        self._sources = None
+        self._said.clear()
+        self._plan.forget()
+        if booster is not None and BIAS in feature_names(booster):
+            self._name_bias()
+
+    def _name_bias(self) -> None:
+        """Makes room for a feature whose name the bias of the model usually has."""
+        logger.warning(
+            "a feature is called %s: average_shap/%s and full_shap/%s are that feature's; the bias "
+            "of the model is the last column of full_shap", BIAS, BIAS, BIAS,
+        )  # fmt: skip
+        for name in (CollectionKeys.AVERAGE_SHAP, CollectionKeys.FULL_SHAP):
+            self.get_collection(name).add(f"{name}/{BIAS}")
+
+    def _save_round(self) -> None:
+        finished, self._open = self._open, None
+        capture = self._capture
+        if finished is None or capture is None or capture.plan is None:
+            return
+        with self._entered():
+            if self._sources is None:
+                self._sources = self._all_sources()
+            # What is watched comes first: whether the rest is saved may depend on it.
+            plan, sources = capture.plan, self._sources
+            watched = [each for each in sources if _is_watched(each, finished, plan)]
+            for source in watched:
+                self._offer_all(source, finished)
+            for source in sources:
+                if source not in watched and _is_saved(source, finished, capture.plan):
+                    self._offer_all(source, finished)
+
+    def _offer_all(self, source: Source, finished: Round) -> None:
+        try:
+            tensors = list(source.tensors(finished))
+        except (NotAvailable, XGBoostError) as error:
+            # Asked once in a training: a reason does not go away by itself.
+            self._sources = tuple(each for each in self._sources or () if each is not source)
+            message = f"{source.what} cannot be saved: {reason(error)}"
+            if message not in self._said:
+                self._said.add(message)
+                logger.warning(message)
+            return
+        for name, tensor in tensors:
+            self._offer(name, tensor)
+
+    def _all_sources(self) -> tuple[Source, ...]:
+        return (
+            Metrics(),
+            Hyperparameters(self._hyperparameters),
+            Labels(self._validation),
+            Predictions(self._validation),
+            *(FeatureImportance(kind) for kind in IMPORTANCE_TYPES),
+            AverageShap(self._train, self._shap_samples),
+            FullShap(self._train, self._shap_samples),
+            Trees(),
+        )
+
+    # ---- what BaseHook asks
+
+    def _worker(self) -> Worker:
+        count = collective.get_world_size()
+        if count > 1:
+            rank = collective.get_rank()
+            name = self._options.worker or f"worker_{rank}"
+            # Kept: the run is closed when the workers are no longer connected.
+            self._known_worker = Worker(name, count, rank == 0)
+        return self._known_worker or super()._worker()
+
+    def _take(self, name: str, tensor: Any, want: Want) -> Taken | None:
+        # What sources yield, and what a user saved, is a copy already.
+        return TakenArray(name, tensor, want)
+
+    def _stop_training(self, request: StopRequest) -> None:
+        """Boosting ends by the answer to `before_iteration`."""
+
+    def _detach(self) -> None:
+        self._open = None
+        self._sources = None
+
+
+TornasoleHook = Hook
+
+
+def _booster(model: Any) -> Any:
+    """The model of a training; None in cross-validation, where it is several."""
+    return None if hasattr(model, "cvfolds") else model
+
+
+def _rounds(booster: Any) -> int:
+    return 0 if booster is None else int(booster.num_boosted_rounds())
+
+
+def _is_saved(source: Source, finished: Round, plan: StepPlan) -> bool:
+    """Whether something of a source is saved at such steps; found out once."""
+    known = plan.memory.get(source)
+    if known is None:
+        known = any(plan.saves(name) for name in source.names(finished))
+        plan.memory[source] = known
+    return bool(known)
+
+
+def _is_watched(source: Source, finished: Round, plan: StepPlan) -> bool:
+    if not plan.armed:
+        return False
+    return any(plan.watcher(name) is not None for name in source.names(finished))

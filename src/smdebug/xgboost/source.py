@@ -1,0 +1,117 @@
+"""What there is to save of a round, and what it takes to get it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from xgboost.core import XGBoostError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from smdebug.reductions import Array
+
+
+class NotAvailable(Exception):
+    """Something that was asked for is not there; the message says why, and training goes on."""
+
+
+def reason(error: Exception) -> str:
+    """What an exception of XGBoost says: without the place in its source, and what called it.
+
+    Example:
+        >>> reason(Exception("[06:39:14] /src/gbm.h:62: Slice is not supported.\\nStack trace:"))
+        'Slice is not supported.'
+    """
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return re.sub(r"^\[[\d:]+\] \S+:\d+: ", "", first)
+
+
+@dataclass
+class Round:
+    """A round of boosting that has ended.
+
+    Attributes:
+        booster: the model; None in cross-validation, which trains several.
+        index: which of the model's rounds it is.
+        evals_log: the metrics of all rounds of this training, by data set and metric.
+        memory: for sources: what several of them need.
+    """
+
+    booster: Any
+    index: int
+    evals_log: Any
+    memory: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def model(self) -> Any:
+        """The model.
+
+        Raises:
+            NotAvailable: there is no single one.
+        """
+        if self.booster is None:
+            raise NotAvailable("cross-validation trains several models at once")
+        return self.booster
+
+    @property
+    def ended(self) -> bool:
+        """Whether it took place; one may be called off when it has begun."""
+        if self.booster is not None and self.booster.num_boosted_rounds() > self.index:
+            return True
+        histories = [each for metrics in self.evals_log.values() for each in metrics.values()]
+        return any(len(history) > self.index for history in histories)
+
+    def predict(self, key: str, data: Any, **options: Any) -> Array:
+        """What the model says of data that a user gave.
+
+        Args:
+            key: the name under which he gave it.
+            data: the matrix.
+            options: as `Booster.predict` takes them.
+
+        Raises:
+            NotAvailable: the model and the data do not fit together.
+        """
+        try:
+            found: Array = self.model.predict(data, **options)
+        except (XGBoostError, ValueError, TypeError) as error:
+            raise NotAvailable(f"the model cannot predict {key}: {reason(error)}") from error
+        return found
+
+    @functools.cached_property
+    def trees(self) -> Any:
+        """The model, which is one of trees.
+
+        Raises:
+            NotAvailable: it is not.
+        """
+        config = json.loads(self.model.save_config())
+        kind = config["learner"]["gradient_booster"]["name"]
+        if kind == "gblinear":
+            raise NotAvailable("the booster gblinear has no trees")
+        return self.model
+
+
+class Source(Protocol):
+    """Something that can be saved of a round; it is asked only when that is wanted.
+
+    Attributes:
+        what: what it is, for the messages.
+    """
+
+    what: str
+
+    def names(self, round: Round) -> Iterable[str]:
+        """The names of the tensors it may have at a round, found out at little cost."""
+
+    def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
+        """Yields the tensors; the arrays are the caller's.
+
+        Raises:
+            NotAvailable: it has none.
+        """
