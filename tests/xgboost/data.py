@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 import xgboost
-from smdebug.reductions import Array
+
+if TYPE_CHECKING:
+    from smdebug.reductions import Array
 
 BINARY = {"objective": "binary:logistic", "max_depth": 3, "nthread": 1, "seed": 0}
 FEATURES = 5

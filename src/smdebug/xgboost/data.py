@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-
 import xgboost
+from xgboost import collective
+
 from smdebug.config import checks
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
 from smdebug.xgboost.source import NotAvailable, reason
-from xgboost import collective
 
 if TYPE_CHECKING:
     from collections.abc import Callable

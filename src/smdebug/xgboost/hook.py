@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from xgboost import collective
 from xgboost.callback import TrainingCallback
 from xgboost.core import XGBoostError
 
@@ -20,7 +21,6 @@ from smdebug.xgboost.metrics import Hyperparameters, Metrics
 from smdebug.xgboost.naming import BIAS, DEFAULT_COLLECTIONS, IMPORTANCE_TYPES, feature_names
 from smdebug.xgboost.source import NotAvailable, Round, reason
 from smdebug.xgboost.trees import FeatureImportance, Trees
-from xgboost import collective
 
 if TYPE_CHECKING:
     import os
