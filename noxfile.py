@@ -110,7 +110,7 @@ def gym(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """The performance figures, beside other libraries and the plain operations below us."""
-    install(session, "-e", ".[sql]", TORCH, *BENCH_PACKAGES)
+    install(session, "-e", ".[sql]", TORCH, XGBOOST, *BENCH_PACKAGES)
     session.run("python", "-m", "benchmarks", "--peer", peer_python(session), *session.posargs)
 
 

@@ -15,6 +15,7 @@ from benchmarks import (
     index_scale,
     raw_tensors,
     rules_pass,
+    xgboost_cost,
 )
 from benchmarks.figure import Figure, table
 
@@ -27,6 +28,7 @@ FIGURES = {
     "hook_cost": hook_cost.measure,
     "hook_memory": hook_memory.measure,
     "rules_pass": rules_pass.measure,
+    "xgboost_cost": xgboost_cost.measure,
 }
 
 

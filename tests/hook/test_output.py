@@ -12,6 +12,7 @@ from smdebug.hook.capture import (
     StepCapture,
     Taken,
     TakenArray,
+    TakenNumbers,
     entry_of,
     pending_batch,
     saved_bytes,
@@ -21,6 +22,7 @@ from smdebug.hook.plan import Want
 from smdebug.hook.stats import CollectionStats, HookStats
 from smdebug.hook.steps import Step
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.batch import Layout
 from smdebug.storage.layout import END_KEY
 from smdebug.storage.local import LocalStore
 from smdebug.storage.memory import MemoryStore
@@ -192,3 +194,19 @@ class TestEntry(AdapterContract):
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
         return entry_of("x", array, Want(False, names, ("a",)), 0).reductions
+
+
+def test_numbers_that_come_together_are_tensors_by_themselves(tmp_path: Path) -> None:
+    layout = Layout(("a", "b"), ("float64", "float32"), ((1,), ()))
+    numbers = TakenNumbers(layout, [0.1, 2.5], RAW)
+    assert (numbers.tensors, [size for _, _, size in numbers.items()]) == (2, [8, 4])
+    assert [*numbers.totals()] == [(("a",), 2, 12)]
+    output = output_in(LocalStore(tmp_path))
+    output.write_collections(default_collections().to_json())
+    output.submit(step(0), 1000.0, [taken("x", RAW), numbers, taken("y", RAW)])
+    output.close(end=True)
+    trial = create_trial(str(tmp_path))
+    assert trial.tensor("a").value(0) == np.array([0.1])
+    assert (trial.tensor("b").value(0).dtype, trial.tensor("b").value(0)) == (np.float32, 2.5)
+    order = trial.to_arrow(["tensor", "position"]).sort_by("position")["tensor"].to_pylist()
+    assert order == ["x", "a", "b", "y"]

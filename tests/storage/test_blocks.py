@@ -97,6 +97,31 @@ def test_reductions_are_columns() -> None:
     assert (rows[0]["shape"], rows[0]["dtype"], rows[0]["position"]) == ([4], "float32", 1)
 
 
+@pytest.mark.parametrize("format", ["v1", "v2"])
+def test_numbers_are_what_entries_of_one_element_are(tmp_path: Path, format: str) -> None:
+    values = [np.array([0.1]), np.array(-0.0), np.array([[math.nan]]), np.array([1.5], np.float32)]
+    values += [np.array([-math.inf]), np.array([7], np.int64)]
+    layout = layout_of(values)
+    numbers = np.array([value.item() for value in values], np.float64)
+    one_by_one = [Entry(f"e{number}", value) for number, value in enumerate(values)]
+    batches = [
+        StepBatch(step, ModeKeys.TRAIN, step, one_by_one, blocks=[Block(layout, numbers=numbers)])
+        for step in (0, 1)
+    ]
+    reader = write(LocalStore(tmp_path), batches, format)
+    trial = create_trial(str(tmp_path))
+    for number, expected in enumerate(values):
+        # Format v1 makes an array of one of a number without a shape, entry or not.
+        entry = trial.tensor(f"e{number}").value(1)
+        found = trial.tensor(f"t{number}").value(1)
+        assert (found.dtype, found.shape) == (entry.dtype, entry.shape)
+        assert found.tobytes() == entry.tobytes() == expected.tobytes()
+    if format == "v2":
+        # No record, and nothing to look for beside the row.
+        (row,) = reader.rows("t0", ["step", "value", "event_file"]).slice(1).to_pylist()
+        assert (row["step"], row["value"], row["event_file"]) == (1, 0.1, None)
+
+
 def test_blocks_and_entries_of_a_step_stand_in_their_order(tmp_path: Path) -> None:
     arrays = arrays_of([(3,), (4,)], np.dtype("f4"))
     odd = np.arange(7, dtype=np.uint8)

@@ -10,18 +10,19 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from smdebug.reductions import compute_reductions
-from smdebug.storage.batch import Entry, PendingBatch, StepBatch
-from smdebug.storage.dtypes import dtype_name, is_string
+from smdebug.storage.batch import Block, Entry, PendingBatch, StepBatch
+from smdebug.storage.dtypes import dtype_name, dtype_of, is_string
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    import numpy as np
-
     from smdebug.hook.plan import StepPlan, Want
     from smdebug.hook.steps import Step
     from smdebug.reductions import Array
+    from smdebug.storage.batch import Layout
 
 
 class Taken(Protocol):
@@ -97,6 +98,39 @@ class TakenArray(TakenOne):
     def finish(self, batch: StepBatch) -> None:
         entry = entry_of(self._name, self._array, self._want, batch.placed, self._time)
         batch.entries.append(entry)
+
+
+class TakenNumbers:
+    """Numbers of which nothing but themselves is saved: rows of one block, not entries each.
+
+    Args:
+        layout: their names, types and shapes. One that is used again costs less.
+        numbers: their values.
+        want: what is saved of each.
+    """
+
+    def __init__(self, layout: Layout, numbers: list[float], want: Want) -> None:
+        self.tensors = len(numbers)
+        self.nbytes = 200 + 8 * len(numbers)
+        self._layout = layout
+        self._numbers = numbers
+        self._want = want
+
+    def finish(self, batch: StepBatch) -> None:
+        positions = np.arange(batch.placed, batch.placed + self.tensors)
+        numbers = np.array(self._numbers, np.float64)
+        batch.blocks.append(Block(self._layout, positions=positions, numbers=numbers))
+
+    def release(self) -> None:
+        """There is no memory to give back."""
+
+    def items(self) -> Iterator[tuple[str, Want, int]]:
+        for name, dtype in zip(self._layout.names, self._layout.dtypes, strict=True):
+            yield name, self._want, dtype_of(dtype).itemsize
+
+    def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
+        size = sum(size for _, _, size in self.items())
+        return [(self._want.collections, self.tensors, size)]
 
 
 def entry_of(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from smdebug.exceptions import SMDebugValueError
 from smdebug.reductions import REDUCTION_NAMES
-from smdebug.storage.dtypes import check_dtype
+from smdebug.storage.dtypes import check_dtype, dtype_of
 from smdebug.storage.layout import LAST_STEP
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class Block:
         layout: which tensors.
         values: their raw values, when they are saved: plain C-contiguous numbers, at least two in
             each. As with an entry, the writer reads them later.
+        numbers: their values, when they are saved and have one element each that float64 holds.
         reductions: their reductions, an array of float64 each.
         positions: their places among the tensors of the batch, as an entry has one; None for the
             order of the layout, behind what is before the block.
@@ -105,6 +106,7 @@ class Block:
     values: Sequence[Array] | None = None
     reductions: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
     positions: npt.NDArray[np.int64] | None = None
+    numbers: npt.NDArray[np.float64] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -118,11 +120,17 @@ class Block:
         for place, name in enumerate(layout.names):
             yield Entry(
                 name,
-                None if self.values is None else self.values[place],
+                self._value(place),
                 {key: float(column[place]) for key, column in self.reductions.items()},
                 layout.shapes[place],
                 layout.dtypes[place],
             )
+
+    def _value(self, place: int) -> Array | None:
+        if self.numbers is not None:
+            dtype, shape = self.layout.dtypes[place], self.layout.shapes[place]
+            return np.full(shape, self.numbers[place], dtype_of(dtype))
+        return None if self.values is None else self.values[place]
 
 
 @dataclass

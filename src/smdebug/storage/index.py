@@ -140,6 +140,8 @@ class BlockRows:
     offset: int | None = None
     lengths: list[int] = field(default_factory=list)
     checksums: list[int] = field(default_factory=list)
+    # The values themselves, when they are single numbers.
+    numbers: npt.NDArray[np.float64] | None = None
 
 
 def blocks_to_table(
@@ -148,7 +150,8 @@ def blocks_to_table(
     """Turns blocks of one worker and one segment into tables, without a loop over their rows."""
     alike: dict[Any, list[BlockRows]] = {}
     for block in blocks:
-        key = (block.layout, block.mode, tuple(block.reductions), block.offset is None)
+        kinds = (block.offset is None, block.numbers is None)
+        key = (block.layout, block.mode, tuple(block.reductions), kinds)
         alike.setdefault(key, []).append(block)
     return [_alike_table(group, worker, seq, event_file) for group in alike.values()]
 
@@ -191,6 +194,9 @@ def _alike_table(blocks: list[BlockRows], worker: str, seq: int, event_file: str
         columns["offset"] = pa.array(offsets.reshape(-1))
         columns["length"] = pa.array(lengths.reshape(-1))
         columns["checksum"] = pa.array(checksums.reshape(-1))
+    if blocks[0].numbers is not None:
+        values = np.concatenate([block.numbers for block in blocks])
+        columns["value"] = pa.array(values, pa.float64(), from_pandas=False)
     for name in blocks[0].reductions:
         values = np.concatenate([block.reductions[name] for block in blocks])
         # from_pandas stays off: a NaN is a value, not a missing one.

@@ -138,7 +138,7 @@ class SegmentBuilder:
     def _block_rows(self, batch: StepBatch, block: Block, positions: Ints) -> BlockRows:
         rows = BlockRows(
             batch.step, batch.mode, batch.mode_step, batch.time, positions, block.layout,
-            block.reductions,
+            block.reductions, numbers=block.numbers,
         )  # fmt: skip
         if block.values is not None:
             if block.layout not in self._templates:

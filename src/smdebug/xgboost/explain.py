@@ -83,10 +83,10 @@ class Shap:
         """Rows, then classes if there are several, then features and the bias."""
         if "contributions" not in round.memory:
             data = _given(self._data, "train_data").sample(self._rows)
-            contributions = round.predict("train_data", data, pred_contribs=True)
-            round.memory["contributions"] = contributions
-        found: Array = round.memory["contributions"]
-        return found
+            found = round.predict("train_data", data, contributions=True)
+            round.memory["contributions"] = found
+        contributions: Array = round.memory["contributions"]
+        return contributions
 
 
 class AverageShap(Shap):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,9 @@ from smdebug.xgboost.data import Data
 from smdebug.xgboost.explain import AverageShap, FullShap, Labels, Predictions
 from smdebug.xgboost.metrics import Hyperparameters, Metrics
 from smdebug.xgboost.naming import BIAS, DEFAULT_COLLECTIONS, IMPORTANCE_TYPES, feature_names
+from smdebug.xgboost.numbers import Numbers
 from smdebug.xgboost.source import NotAvailable, Round, reason
-from smdebug.xgboost.trees import FeatureImportance, Trees
+from smdebug.xgboost.trees import FeatureImportance, TreeCheck, Trees
 
 if TYPE_CHECKING:
     import os
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from smdebug.config.save import SaveConfig, SaveConfigMode
-    from smdebug.hook.capture import Taken
-    from smdebug.hook.plan import StepPlan, Want
+    from smdebug.hook.capture import StepCapture, Taken
+    from smdebug.hook.plan import Want
     from smdebug.storage.control import StopRequest
     from smdebug.xgboost.source import Source
 
@@ -38,6 +40,8 @@ logger = logging.getLogger("smdebug.hook")
 DEFAULT_SAVE_INTERVAL = 10
 DEFAULT_SHAP_SAMPLES = 10_000
 _RAW = ReductionConfig(save_raw_tensor=True)
+# What a model or the data may not have; anything else is a failure.
+_EXPECTED = (NotAvailable, XGBoostError)
 
 
 class Hook(BaseHook, TrainingCallback):
@@ -123,8 +127,10 @@ class Hook(BaseHook, TrainingCallback):
         actions: Any = None,
         shap_samples: int = DEFAULT_SHAP_SAMPLES,
     ) -> None:
+        ignored = isinstance(reduction_config, ReductionConfig) and reduction_config != _RAW
         options = HookOptions(
-            out_dir, export_tensorboard, tensorboard_dir, dry_run, reduction_config, save_config,
+            out_dir, export_tensorboard, tensorboard_dir, dry_run,
+            None if ignored else reduction_config, save_config,
             include_regex, include_collections, save_all, include_workers, worker, format,
             queue_bytes, flush_seconds, on_error, rules, on_finding, before_update, actions,
         )  # fmt: skip
@@ -135,8 +141,9 @@ class Hook(BaseHook, TrainingCallback):
         self.shap_samples = shap_samples
         # What was said in this training: five kinds of importance may lack the same.
         self._said: set[str] = set()
+        self._numbers = Numbers()
         super().__init__(options)
-        if reduction_config is not None and reduction_config != _RAW:
+        if ignored:
             logger.warning(
                 "reduction_config has no effect in a hook for XGBoost: tensors are saved as they "
                 "are; a collection may have a reduction_config of its own"
@@ -203,7 +210,8 @@ class Hook(BaseHook, TrainingCallback):
         # Outside of the guard: a configuration that makes no sense always raises.
         self._make_plan()
         self._make_ready()
-        with self._entered():
+        with self._entered(), contextlib.suppress(XGBoostError):
+            # Parameters that make no sense are found out here first; XGBoost says so in a moment.
             self._begin_training(model)
         return model
 
@@ -271,45 +279,54 @@ class Hook(BaseHook, TrainingCallback):
 
     def _save_round(self) -> None:
         finished, self._open = self._open, None
-        capture = self._capture
-        if finished is None or capture is None or capture.plan is None:
+        if finished is None or self._capture is None or self._capture.plan is None:
             return
+        capture = self._capture
         with self._entered():
             if self._sources is None:
                 self._sources = self._all_sources()
             # What is watched comes first: whether the rest is saved may depend on it.
-            plan, sources = capture.plan, self._sources
-            watched = [each for each in sources if _is_watched(each, finished, plan)]
+            sources = self._sources
+            watched = [each for each in sources if _is_watched(each, finished, capture)]
             for source in watched:
                 self._offer_all(source, finished)
             for source in sources:
-                if source not in watched and _is_saved(source, finished, capture.plan):
+                if source not in watched and _is_saved(source, finished, capture):
                     self._offer_all(source, finished)
 
     def _offer_all(self, source: Source, finished: Round) -> None:
         try:
             tensors = list(source.tensors(finished))
-        except (NotAvailable, XGBoostError) as error:
-            # Asked once in a training: a reason does not go away by itself.
+        except Exception as error:
+            if self._options.on_error == "raise" and not isinstance(error, _EXPECTED):
+                raise
+            # Asked once in a training: a reason does not go away by itself. The rest is saved.
             self._sources = tuple(each for each in self._sources or () if each is not source)
-            message = f"{source.what} cannot be saved: {reason(error)}"
-            if message not in self._said:
-                self._said.add(message)
-                logger.warning(message)
+            self._say(f"{source.what} cannot be saved: {reason(error)}")
             return
-        for name, tensor in tensors:
+        capture = self._capture
+        assert capture is not None
+        assert capture.plan is not None
+        rest = tensors if capture.plan.armed else self._numbers.take(tensors, capture)
+        for name, tensor in rest:
             self._offer(name, tensor)
 
+    def _say(self, message: str) -> None:
+        if message not in self._said:
+            self._said.add(message)
+            logger.warning(message)
+
     def _all_sources(self) -> tuple[Source, ...]:
+        check = TreeCheck()
         return (
             Metrics(),
             Hyperparameters(self._hyperparameters),
             Labels(self._validation),
             Predictions(self._validation),
-            *(FeatureImportance(kind) for kind in IMPORTANCE_TYPES),
+            *(FeatureImportance(kind, check) for kind in IMPORTANCE_TYPES),
             AverageShap(self._train, self._shap_samples),
             FullShap(self._train, self._shap_samples),
-            Trees(),
+            Trees(check),
         )
 
     # ---- what BaseHook asks
@@ -347,8 +364,10 @@ def _rounds(booster: Any) -> int:
     return 0 if booster is None else int(booster.num_boosted_rounds())
 
 
-def _is_saved(source: Source, finished: Round, plan: StepPlan) -> bool:
+def _is_saved(source: Source, finished: Round, capture: StepCapture) -> bool:
     """Whether something of a source is saved at such steps; found out once."""
+    plan = capture.plan
+    assert plan is not None
     known = plan.memory.get(source)
     if known is None:
         known = any(plan.saves(name) for name in source.names(finished))
@@ -356,7 +375,9 @@ def _is_saved(source: Source, finished: Round, plan: StepPlan) -> bool:
     return bool(known)
 
 
-def _is_watched(source: Source, finished: Round, plan: StepPlan) -> bool:
+def _is_watched(source: Source, finished: Round, capture: StepCapture) -> bool:
+    plan = capture.plan
+    assert plan is not None
     if not plan.armed:
         return False
     return any(plan.watcher(name) is not None for name in source.names(finished))

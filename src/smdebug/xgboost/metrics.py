@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from smdebug.storage.dtypes import check_dtype
 from smdebug.xgboost.naming import SPREAD
 from smdebug.xgboost.source import NotAvailable
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
     from smdebug.reductions import Array
     from smdebug.xgboost.source import Round
+
+_STRUCTURES = (Mapping, list, tuple)
 
 
 class Metrics:
@@ -62,23 +66,35 @@ class Hyperparameters:
         self._given = given
 
     def names(self, round: Round) -> Iterable[str]:
-        return [f"hyperparameters/{name}" for name in self._given or {"": None}]
+        return [_name(key) for key in self._given or {"": None}]
 
     def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
         if self._given is None:
             raise NotAvailable("the hook was given none; give it hyperparameters=params")
-        for name, value in self._given.items():
-            yield f"hyperparameters/{name}", _as_array(value)
+        for key, value in self._given.items():
+            yield _name(key), _as_array(value)
+
+
+def _name(key: Any) -> str:
+    # Half of a character is no text that can be kept.
+    return f"hyperparameters/{key}".encode("utf-8", "backslashreplace").decode()
 
 
 def _as_array(value: Any) -> Array:
     """A hyperparameter as it is; as text where it is neither numbers nor text."""
+    if isinstance(value, bool | int | float | str | np.generic | np.ndarray | list | tuple):
+        with contextlib.suppress(ValueError, TypeError):
+            # Not so: lists of different lengths, numbers that a run has no type for.
+            array = np.atleast_1d(np.array(value))
+            check_dtype(array.dtype)
+            if array.ndim == 1 and array.size and array.dtype.kind in "biufU":
+                return array
+    return np.array([_text(value)])
+
+
+def _text(value: Any) -> str:
     try:
-        array = np.atleast_1d(np.array(value))
-    except ValueError:
-        # Lists of different lengths.
-        array = np.array(None)
-    if array.ndim == 1 and array.size and array.dtype.kind in "biufU":
-        return array
-    text = json.dumps(value, default=str) if isinstance(value, Mapping | list | tuple) else value
-    return np.array([str(text)])
+        return json.dumps(value, default=str) if isinstance(value, _STRUCTURES) else str(value)
+    except Exception:
+        # Somebody else's object; a circle; keys that JSON has not.
+        return f"<{type(value).__name__}>"

@@ -18,13 +18,13 @@ SPREAD = "-std"
 # Names that have a slash after one of these are no metrics, whatever a feature is called.
 _PREFIXES = "hyperparameters|feature_importance|average_shap|full_shap|trees|scalar"
 # The data set, which cannot have a dash in its name, and the metric.
-_METRIC = rf"^(?!(?:{_PREFIXES})/)[^-]+-.+$"
+_METRIC = rf"^(?!(?:{_PREFIXES})/)[^-]*-.+$"
 # Metrics of which more is better: XGBoost's own, and what people call theirs.
 _INCREASING = (
     "auc|aucpr|map|ndcg|pre|interval-regression-accuracy"
     "|acc|accuracy|balanced_accuracy|precision|recall|f1|f1_score|f1_macro|f1_micro|r2|r2_score"
 )
-_LOSS = rf"^(?!(?:{_PREFIXES})/)(?![^-]+-(?:{_INCREASING})(?:@[^-]*)?-?$)(?!.*{SPREAD}$)[^-]+-.+$"
+_LOSS = rf"^(?!(?:{_PREFIXES})/)(?![^-]*-(?:{_INCREASING})(?:@[^-]*)?-?$)(?!.*{SPREAD}$)[^-]*-.+$"
 
 DEFAULT_COLLECTIONS: dict[str, tuple[str, ...]] = {
     CollectionKeys.ALL: (),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -66,35 +64,29 @@ class Round:
         histories = [each for metrics in self.evals_log.values() for each in metrics.values()]
         return any(len(history) > self.index for history in histories)
 
-    def predict(self, key: str, data: Any, **options: Any) -> Array:
+    def predict(self, key: str, data: Any, contributions: bool = False) -> Array:
         """What the model says of data that a user gave.
 
         Args:
             key: the name under which he gave it.
             data: the matrix.
-            options: as `Booster.predict` takes them.
+            contributions: of each feature, instead of the prediction itself.
 
         Raises:
             NotAvailable: the model and the data do not fit together.
         """
+        have, need = data.num_col(), self.model.num_features()
+        # Where it computes contributions, XGBoost notices too few in the end, and too many not at
+        # all: it writes to memory that is not its own.
+        if have > need or (have < need and contributions):
+            raise NotAvailable(
+                f"{key} must have the {need} features that the model was trained with, got {have}"
+            )
         try:
-            found: Array = self.model.predict(data, **options)
+            found: Array = self.model.predict(data, pred_contribs=contributions)
         except (XGBoostError, ValueError, TypeError) as error:
             raise NotAvailable(f"the model cannot predict {key}: {reason(error)}") from error
         return found
-
-    @functools.cached_property
-    def trees(self) -> Any:
-        """The model, which is one of trees.
-
-        Raises:
-            NotAvailable: it is not.
-        """
-        config = json.loads(self.model.save_config())
-        kind = config["learner"]["gradient_booster"]["name"]
-        if kind == "gblinear":
-            raise NotAvailable("the booster gblinear has no trees")
-        return self.model
 
 
 class Source(Protocol):

@@ -1,0 +1,128 @@
+"""Rows of numbers in text files, which XGBoost reads: csv and libsvm."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import xgboost
+
+from smdebug.config import checks
+from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONTENT_TYPES = {
+    **dict.fromkeys(("csv", "text/csv"), "csv"),
+    **dict.fromkeys(("libsvm", "text/libsvm", "text/x-libsvm"), "libsvm"),
+}
+
+_NUMBER = r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*"
+# What XGBoost reads as it is written: anything else becomes zeros, or ends in memory faults.
+_ROWS = {
+    "csv": re.compile(rf"{_NUMBER}(?:,(?:{_NUMBER}|\s*(?:nan|NaN|NA)?\s*))+", re.ASCII),
+    "libsvm": re.compile(rf"{_NUMBER}(?::{_NUMBER})?(?:\sqid:\d+)?(?:\s+\d+:{_NUMBER})*", re.ASCII),
+}
+_FORMS = {
+    "csv": "label,value,... in each row and no header",
+    "libsvm": "label index:value ... in each row",
+}
+_PARAMETERS = {"csv": "format=csv&label_column=0", "libsvm": "format=libsvm"}
+
+
+class TextFile:
+    """A file, or a directory of files, of one content type.
+
+    Args:
+        key: the name of the argument it was given as, for the messages.
+        path: where it is.
+        content_type: one of `CONTENT_TYPES`; None for libsvm.
+
+    Raises:
+        SMDebugTypeError: the path is none.
+        SMDebugValueError: there is no such content type or file, or the file is of another type.
+    """
+
+    def __init__(self, key: str, path: Any, content_type: Any) -> None:
+        self._key = key
+        self._kind = _kind(key, content_type)
+        self._place = _place(key, path)
+        self._require_rows()
+
+    def read(self) -> Any:
+        """Reads it into a DMatrix; the first column of csv is the label."""
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            # A plain name: XGBoost takes part of others for parameters, or does not find them.
+            link = Path(folder) / "rows"
+            link.symlink_to(self._place)
+            # It deprecates reading text, which docs/xgboost.md says too: not at every training.
+            warnings.simplefilter("ignore")
+            return xgboost.DMatrix(f"{link}?{_PARAMETERS[self._kind]}")
+
+    def _require_rows(self) -> None:
+        """Refuses what would be read as something else without a word, a header for example."""
+        try:
+            lines = [(file, line) for file in self._files() if (line := _first_row(file))]
+        except OSError as error:
+            raise SMDebugValueError(
+                f"{self._key}: a file that can be read was expected, got {self._place}: "
+                f"{error.strerror}"
+            ) from error
+        if not lines:
+            raise SMDebugValueError(
+                f"{self._key}: rows of type {self._kind} were expected, got none in {self._place}"
+            )
+        for file, line in lines:
+            if not _ROWS[self._kind].fullmatch(line):
+                raise SMDebugValueError(
+                    f"{self._key}: the content type {self._kind} means {_FORMS[self._kind]}, got "
+                    f"{checks.shown(line)} in {file}"
+                )
+
+    def _files(self) -> Iterator[Path]:
+        if not self._place.is_dir():
+            yield self._place
+            return
+        yield from sorted(each for each in self._place.iterdir() if each.is_file())
+
+
+def _kind(key: str, content_type: Any) -> str:
+    named = "libsvm" if content_type is None else content_type
+    if not isinstance(named, str) or named not in CONTENT_TYPES:
+        raise SMDebugValueError(
+            f"{key}: the content type must be one of {', '.join(CONTENT_TYPES)} or None, got "
+            f"{checks.shown(content_type)}"
+        )
+    return CONTENT_TYPES[named]
+
+
+def _place(key: str, path: Any) -> Path:
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise SMDebugTypeError(
+            f"{key} must be an xgboost.DMatrix or a tuple of a path and a content type, got a "
+            f"tuple that begins with {checks.shown(path)}"
+        )
+    try:
+        # As it is now: training may go on in another directory.
+        place = Path(path).expanduser().absolute()
+        found = place.exists()
+    except (RuntimeError, OSError, ValueError) as error:
+        raise SMDebugValueError(f"{key}: {checks.shown(str(path))} is no path: {error}") from error
+    if not found:
+        raise SMDebugValueError(f"{key}: there is no file {place}")
+    return place
+
+
+def _first_row(file: Path) -> str:
+    """The first line that says something; empty when there is none, as in markers of success."""
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            text = line.partition("#")[0].strip()
+            if text:
+                return text
+    return ""
