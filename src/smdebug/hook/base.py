@@ -578,18 +578,22 @@ class BaseHook(HookCollections):
         """
         if self._ready or self._closed or self._forked:
             return
-        worker = self._worker()
-        self._writes = self._is_writer(worker)
-        self.collection_manager.set_num_workers(worker.workers if self.save_all_workers else 1)
-        try:
-            self._output = self._open_output(worker.name)
-            if not self.dry_run:
-                self._supervisor.start(self.out_dir, worker.workers, worker.chief)
-        except SMDebugRuntimeError:
-            raise
-        except Exception as error:
-            self._guard.caught(error)
-        self._ready = True
+        # Two threads may come at once, and would meet each other's claim.
+        with self._lock:
+            if self._ready:
+                return
+            worker = self._worker()
+            self._writes = self._is_writer(worker)
+            self.collection_manager.set_num_workers(worker.workers if self.save_all_workers else 1)
+            try:
+                self._output = self._open_output(worker.name)
+                if not self.dry_run:
+                    self._supervisor.start(self.out_dir, worker.workers, worker.chief)
+            except SMDebugRuntimeError:
+                raise
+            except Exception as error:
+                self._guard.caught(error)
+            self._ready = True
 
     def _open_output(self, worker: str) -> Output | None:
         if self.dry_run:

@@ -74,7 +74,7 @@ class Shap:
         self._rows = rows
 
     def names(self, round: Round) -> Iterable[str]:
-        features = [] if round.booster is None else feature_names(round.booster)
+        features = [""] if round.booster is None else feature_names(round.booster)
         # A feature of that name leaves no room for the bias itself, which comes last.
         columns = features if BIAS in features else [*features, BIAS]
         return [f"{self.what}/{column}" for column in columns]

@@ -21,6 +21,7 @@ from smdebug.xgboost.explain import AverageShap, FullShap, Labels, Predictions
 from smdebug.xgboost.metrics import Hyperparameters, Metrics
 from smdebug.xgboost.naming import BIAS, DEFAULT_COLLECTIONS, IMPORTANCE_TYPES, feature_names
 from smdebug.xgboost.numbers import Numbers
+from smdebug.xgboost.rounds import Rounds, booster_of
 from smdebug.xgboost.source import NotAvailable, Round, reason
 from smdebug.xgboost.trees import FeatureImportance, TreeCheck, Trees
 
@@ -142,6 +143,9 @@ class Hook(BaseHook, TrainingCallback):
         # What was said in this training: five kinds of importance may lack the same.
         self._said: set[str] = set()
         self._numbers = Numbers()
+        self._rounds = Rounds()
+        self._sources: tuple[Source, ...] | None = None
+        self._known_worker: Worker | None = None
         super().__init__(options)
         if ignored:
             logger.warning(
@@ -217,56 +221,54 @@ class Hook(BaseHook, TrainingCallback):
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Begins a round; XGBoost calls it, and ends boosting when it returns True."""
-        if self._closed or self._forked:
+        if not self._takes_part():
             return False
         if self._stop_if_asked():
             return True
-        self._begin_step(self._first_step + epoch)
-        self._open = Round(_booster(model), self._first_index + epoch, evals_log)
+        self._begin_step(self._rounds.begin_round(model, epoch, evals_log))
         return False
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Saves a round; XGBoost calls it."""
-        self._save_round()
+        if self._takes_part():
+            self._end_round(self._rounds.end_round())
         return False
 
     def after_training(self, model: Any) -> Any:
         """Publishes what was saved; XGBoost calls it. More trainings may follow."""
-        # Another callback that ended training may have done so before this one was asked.
-        if self._open is not None and self._open.ended:
-            self._save_round()
-        self._open = None
-        if not self._closed:
+        if self._takes_part():
+            # Another callback that ended training may have done so before this one was asked.
+            self._end_round(self._rounds.end())
             self.flush()
         return model
 
     # ---- a training
 
-    # What an unpickled hook, which saves nothing, has.
-    _open: Round | None = None
-    _first_step = _first_index = 0
-    _sources: tuple[Source, ...] | None = None
-    _known_worker: Worker | None = None
-    _train: Data | None = None
-    _validation: Data | None = None
-    _hyperparameters: Mapping[str, Any] | None = None
-    _shap_samples = DEFAULT_SHAP_SAMPLES
+    def _takes_part(self) -> bool:
+        # In this order: a hook that came from another process has no rounds.
+        return not self._closed and not self._forked and self._rounds.under_way
 
     def _begin_training(self, model: Any) -> None:
-        booster = _booster(model)
-        self._first_index = self._first_step = _rounds(booster)
-        if self._first_step <= self._steps.step:
-            self._first_step = self._steps.step + 1
-            logger.info(
-                "the rounds of this training are the steps from %d on: those before are of an "
-                "earlier one", self._first_step,
-            )  # fmt: skip
-        # Another model may have what this one had not.
+        if not self._rounds.begin(model):
+            logger.warning(
+                "a training is not saved: the hook is at work in another thread; give each of "
+                "several trainings at the same time a hook of its own"
+            )
+            return
+        # Another model may have what the one before had not.
         self._sources = None
         self._said.clear()
         self._plan.forget()
+        booster = booster_of(model)
         if booster is not None and BIAS in feature_names(booster):
             self._name_bias()
+
+    def _end_round(self, finished: Round | None) -> None:
+        capture = self._capture
+        if finished is None or capture is None or capture.plan is None:
+            return
+        with self._entered():
+            self._save_round(finished, capture)
 
     def _name_bias(self) -> None:
         """Makes room for a feature whose name the bias of the model usually has."""
@@ -277,24 +279,19 @@ class Hook(BaseHook, TrainingCallback):
         for name in (CollectionKeys.AVERAGE_SHAP, CollectionKeys.FULL_SHAP):
             self.get_collection(name).add(f"{name}/{BIAS}")
 
-    def _save_round(self) -> None:
-        finished, self._open = self._open, None
-        if finished is None or self._capture is None or self._capture.plan is None:
-            return
-        capture = self._capture
-        with self._entered():
-            if self._sources is None:
-                self._sources = self._all_sources()
-            # What is watched comes first: whether the rest is saved may depend on it.
-            sources = self._sources
-            watched = [each for each in sources if _is_watched(each, finished, capture)]
-            for source in watched:
-                self._offer_all(source, finished)
-            for source in sources:
-                if source not in watched and _is_saved(source, finished, capture):
-                    self._offer_all(source, finished)
+    def _save_round(self, finished: Round, capture: StepCapture) -> None:
+        if self._sources is None:
+            self._sources = self._all_sources()
+        # What is watched comes first: whether the rest is saved may depend on it.
+        sources = self._sources
+        watched = [each for each in sources if _is_watched(each, finished, capture)]
+        for source in watched:
+            self._offer_all(source, finished, capture)
+        for source in sources:
+            if source not in watched and _is_saved(source, finished, capture):
+                self._offer_all(source, finished, capture)
 
-    def _offer_all(self, source: Source, finished: Round) -> None:
+    def _offer_all(self, source: Source, finished: Round, capture: StepCapture) -> None:
         try:
             tensors = list(source.tensors(finished))
         except Exception as error:
@@ -304,8 +301,6 @@ class Hook(BaseHook, TrainingCallback):
             self._sources = tuple(each for each in self._sources or () if each is not source)
             self._say(f"{source.what} cannot be saved: {reason(error)}")
             return
-        capture = self._capture
-        assert capture is not None
         assert capture.plan is not None
         rest = tensors if capture.plan.armed else self._numbers.take(tensors, capture)
         for name, tensor in rest:
@@ -348,20 +343,11 @@ class Hook(BaseHook, TrainingCallback):
         """Boosting ends by the answer to `before_iteration`."""
 
     def _detach(self) -> None:
-        self._open = None
+        self._rounds.end()
         self._sources = None
 
 
 TornasoleHook = Hook
-
-
-def _booster(model: Any) -> Any:
-    """The model of a training; None in cross-validation, where it is several."""
-    return None if hasattr(model, "cvfolds") else model
-
-
-def _rounds(booster: Any) -> int:
-    return 0 if booster is None else int(booster.num_boosted_rounds())
 
 
 def _is_saved(source: Source, finished: Round, capture: StepCapture) -> bool:

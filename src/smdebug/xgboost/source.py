@@ -57,7 +57,7 @@ class Round:
         return self.booster
 
     @property
-    def ended(self) -> bool:
+    def took_place(self) -> bool:
         """Whether it took place; one may be called off when it has begun."""
         if self.booster is not None and self.booster.num_boosted_rounds() > self.index:
             return True
