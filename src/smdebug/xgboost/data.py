@@ -57,8 +57,7 @@ class Data:
         """Returns the matrix; the first call reads it.
 
         Raises:
-            NotAvailable: XGBoost cannot read the file; it holds nothing; or a worker has some of
-                its columns only.
+            NotAvailable: XGBoost cannot read the file, or it holds nothing.
         """
         if self._matrix is None:
             assert self._file is not None
@@ -68,16 +67,25 @@ class Data:
                 raise NotAvailable(f"{self._key} could not be read: {reason(error)}") from error
         if not self._matrix.num_row():
             raise NotAvailable(f"{self._key} has no rows")
-        if collective.is_distributed() and self._matrix.data_split_mode() == _BY_COLUMNS:
+        return self._matrix
+
+    def whole(self) -> Any:
+        """Returns the matrix, which a model can predict.
+
+        Raises:
+            NotAvailable: also when each worker has some of its columns only.
+        """
+        matrix = self.matrix()
+        if collective.is_distributed() and matrix.data_split_mode() == _BY_COLUMNS:
             raise NotAvailable(
                 f"of {self._key} each worker has some columns; to predict with it all workers "
                 "would have to take part"
             )
-        return self._matrix
+        return matrix
 
     def sample(self, rows: int) -> Any:
-        """Returns a matrix of at most so many rows, evenly spread over all."""
-        matrix = self.matrix()
+        """Returns a matrix of at most so many rows, evenly spread over all; else as `whole`."""
+        matrix = self.whole()
         if matrix.num_row() <= rows:
             return matrix
         if rows not in self._samples:
@@ -95,7 +103,7 @@ def _rows(matrix: Any, rows: Any) -> Any:
     if not isinstance(matrix, xgboost.QuantileDMatrix):
         return matrix.slice(rows, allow_groups=True)
     # Such a one cannot be sliced. What they hold predicts the same, unless it stands for names.
-    if matrix.get_categories():
+    if not matrix.get_categories().empty():
         raise NotAvailable(
             "no rows of a QuantileDMatrix with categories can be chosen; give the hook a DMatrix, "
             f"or shap_samples={matrix.num_row()} for all of them"

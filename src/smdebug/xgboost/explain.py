@@ -56,7 +56,7 @@ class Predictions:
 
     def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
         data = _given(self._data, "validation_data")
-        yield "predictions", round.predict("validation_data", data.matrix())
+        yield "predictions", round.predict("validation_data", data.whole())
 
 
 class Shap:
