@@ -19,10 +19,11 @@ SPREAD = "-std"
 _PREFIXES = "hyperparameters|feature_importance|average_shap|full_shap|trees|scalar"
 # The data set, which cannot have a dash in its name, and the metric.
 _METRIC = rf"^(?!(?:{_PREFIXES})/)[^-]*-.+$"
-# Metrics of which more is better: XGBoost's own, and what people call theirs.
+# Metrics of which more is better: XGBoost's own, scikit-learn's, which say so in the end, and what
+# people call theirs.
 _INCREASING = (
-    "auc|aucpr|map|ndcg|pre|interval-regression-accuracy"
-    "|acc|accuracy|balanced_accuracy|precision|recall|f1|f1_score|f1_macro|f1_micro|r2|r2_score"
+    "ams|auc|aucpr|map|ndcg|pre|interval-regression-accuracy|.*_score"
+    "|acc|accuracy|balanced_accuracy|precision|recall|f1|f1_macro|f1_micro|r2"
 )
 _LOSS = rf"^(?!(?:{_PREFIXES})/)(?![^-]*-(?:{_INCREASING})(?:@[^-]*)?-?$)(?!.*{SPREAD}$)[^-]*-.+$"
 

@@ -22,12 +22,10 @@ CONTENT_TYPES = {
     **dict.fromkeys(("libsvm", "text/libsvm", "text/x-libsvm"), "libsvm"),
 }
 
-_NUMBER = r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*"
-# What XGBoost reads as it is written: anything else becomes zeros, or ends in memory faults.
-_ROWS = {
-    "csv": re.compile(rf"{_NUMBER}(?:,(?:{_NUMBER}|\s*(?:nan|NaN|NA)?\s*))+", re.ASCII),
-    "libsvm": re.compile(rf"{_NUMBER}(?::{_NUMBER})?(?:\sqid:\d+)?(?:\s+\d+:{_NUMBER})*", re.ASCII),
-}
+# What XGBoost reads as it is written: other numbers become zeros, or end in memory faults.
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_INDEX = re.compile(r"\d+", re.ASCII)
+_MISSING = ("", "nan", "NaN", "NA")
 _FORMS = {
     "csv": "label,value,... in each row and no header",
     "libsvm": "label index:value ... in each row",
@@ -67,7 +65,7 @@ class TextFile:
     def _require_rows(self) -> None:
         """Refuses what would be read as something else without a word, a header for example."""
         try:
-            lines = [(file, line) for file in self._files() if (line := _first_row(file))]
+            lines = [(file, line) for file in self._files() if (line := self._first_row(file))]
         except OSError as error:
             raise SMDebugValueError(
                 f"{self._key}: a file that can be read was expected, got {self._place}: "
@@ -78,11 +76,20 @@ class TextFile:
                 f"{self._key}: rows of type {self._kind} were expected, got none in {self._place}"
             )
         for file, line in lines:
-            if not _ROWS[self._kind].fullmatch(line):
+            if not (_is_csv(line) if self._kind == "csv" else _is_libsvm(line)):
                 raise SMDebugValueError(
                     f"{self._key}: the content type {self._kind} means {_FORMS[self._kind]}, got "
                     f"{checks.shown(line)} in {file}"
                 )
+
+    def _first_row(self, file: Path) -> str:
+        """The first line that says something; empty when there is none, as in markers."""
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                text = (line if self._kind == "csv" else line.partition("#")[0]).strip()
+                if text:
+                    return text
+        return ""
 
     def _files(self) -> Iterator[Path]:
         if not self._place.is_dir():
@@ -118,11 +125,25 @@ def _place(key: str, path: Any) -> Path:
     return place
 
 
-def _first_row(file: Path) -> str:
-    """The first line that says something; empty when there is none, as in markers of success."""
-    with file.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            text = line.partition("#")[0].strip()
-            if text:
-                return text
-    return ""
+def _is_csv(line: str) -> bool:
+    label, *cells = (cell.strip() for cell in line.split(","))
+    return (
+        bool(cells)
+        and _is_number(label)
+        and all(_is_number(cell) or cell in _MISSING for cell in cells)
+    )
+
+
+def _is_libsvm(line: str) -> bool:
+    label, *pairs = line.split()
+    # A label may have a weight, a row the number of its query.
+    if pairs and pairs[0].startswith("qid:") and _INDEX.fullmatch(pairs[0], 4):
+        del pairs[0]
+    fits = [_INDEX.fullmatch(index) and _is_number(value)
+            for index, _, value in (pair.partition(":") for pair in pairs)]  # fmt: skip
+    value, _, weight = label.partition(":")
+    return _is_number(value) and (not weight or _is_number(weight)) and all(fits)
+
+
+def _is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None
