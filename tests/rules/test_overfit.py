@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.rules.loss_runs import (
     EVAL,
+    GLOBAL,
     TRAIN,
     batches,
     evaluation,
@@ -153,6 +154,26 @@ def test_names_of_keras(tmp_path: Path) -> None:
     findings = same_in_parts(write(tmp_path, batches(rows)), NAME)
     # The loss of the same step is training, and closes the evaluation.
     assert [(each.step, each.tensor, each.value) for each in findings] == [(5, "val_loss", 0.5)]
+
+
+def test_metrics_of_xgboost_are_compared_within_a_round(tmp_path: Path) -> None:
+    rows = []
+    for trained, validation, test in [(1.0, 1.0, 1.05), (0.5, 0.5, 0.9), (0.4, 0.5, 0.4)]:
+        losses = {"train-logloss": trained, "validation-logloss": validation}
+        rows.append((GLOBAL, {**losses, "test-logloss": test}))
+    findings = same_in_parts(write(tmp_path, batches(rows)), NAME)
+    # Known when the next round is there, or when none comes.
+    assert [(each.step, each.tensor, each.value) for each in findings] == [
+        (2, "test-logloss", pytest.approx(0.8)),
+        (2, "validation-logloss", pytest.approx(0.25)),
+    ]
+
+
+def test_metrics_of_evaluations_alone_are_not_compared(tmp_path: Path) -> None:
+    rows = [(GLOBAL, {"validation_0-logloss": 1.0, "validation_1-logloss": 2.0})] * 3
+    done = outcome(write(tmp_path, batches(rows)), NAME)
+    assert done.status == "could not run"
+    assert "a data set called train" in done.message
 
 
 def test_growing_run(tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # Names that say which losses they are whatever the mode of the step, as Keras has them in its logs.
 _VALIDATION = re.compile(r"(?:^|(?<=/))val_")
 _TRAINING = re.compile(r"(?:^|(?<=/))train_")
+# Metrics of XGBoost: the data set, and what was measured on it.
+_OF_DATA_SET = re.compile(r"^(?P<data>[^-/]+)-(?P<metric>.+)$", re.DOTALL)
+_TRAINING_DATA = frozenset({"train", "training", "dtrain"})
 
 
 def choose_losses(
@@ -169,10 +172,15 @@ class Rounds:
     the number of the step grows as its number within the mode does. A loss called `val_...` that
     was saved in another mode is an evaluation of its own, unless it also comes in EVAL steps.
     `val_loss`, `train_loss` and `loss` are one loss. PREDICT steps are left out.
+
+    Args:
+        data_sets: where there is a loss `train-<metric>`, as XGBoost has it, `<data set>-<metric>`
+            is an evaluation of it: of the same step, since both are of the same model.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, data_sets: bool = False) -> None:
         self._pending: dict[tuple[str, str], _Pending] = {}
+        self._data_sets = data_sets
 
     def clear(self) -> None:
         """Forgets everything."""
@@ -181,26 +189,36 @@ class Rounds:
     def add(self, block: StepBlock, table: Table) -> Iterator[Round]:
         """Takes the losses of a block, and yields the rounds that are over."""
         keys = [(_plain(column.tensor), column.worker) for column in table.columns]
-        validation = [is_validation(column.tensor) for column in table.columns]
+        evaluations = _evaluations(table) if self._data_sets else {}
+        of_data_sets = {place for places in evaluations.values() for place in places}
+        validation = {
+            place
+            for place, column in enumerate(table.columns)
+            if is_validation(column.tensor) or place in of_data_sets
+        }
         for row, step in enumerate(table.steps.tolist()):
             now = Moment(step, *block.mode(step))
             if now.mode is ModeKeys.PREDICT:
                 continue
             places = np.flatnonzero(table.present[row]).tolist()
+            losses = {place: float(table.values[row, place]) for place in places}
+            first = [place for place in places if place in evaluations]
+            if first:
+                yield from self._close_all(now)
+            for place in first:
+                for evaluation in evaluations[place]:
+                    self._of(keys[evaluation], table.columns[evaluation]).train(losses[place])
             evaluated = [
-                place for place in places if now.mode is ModeKeys.EVAL or validation[place]
+                place for place in places if now.mode is ModeKeys.EVAL or place in validation
             ]
             for place in evaluated:
-                pending = self._of(keys[place], table.columns[place])
-                yield from self._evaluate(
-                    pending, table.columns[place], float(table.values[row, place]), now
-                )
-            trained = [place for place in places if place not in evaluated]
+                column = table.columns[place]
+                yield from self._evaluate(self._of(keys[place], column), column, losses[place], now)
+            trained = [place for place in places if place not in {*first, *evaluated}]
             if trained:
                 yield from self._close_all(now)
             for place in trained:
-                pending = self._of(keys[place], table.columns[place])
-                pending.train(float(table.values[row, place]))
+                self._of(keys[place], table.columns[place]).train(losses[place])
 
     def end(self) -> Iterator[Round]:
         """Yields the evaluations that were not known to be over; no step will come any more."""
@@ -236,6 +254,22 @@ def _same_evaluation(before: Moment, now: Moment) -> bool:
     if before.mode is not ModeKeys.EVAL or now.mode is not ModeKeys.EVAL:
         return False
     return before.step - before.mode_step == now.step - now.mode_step
+
+
+def _evaluations(table: Table) -> dict[int, list[int]]:
+    """The places of losses of training data, with those of the same metric of other data."""
+    names = [_OF_DATA_SET.match(column.tensor) for column in table.columns]
+    trained: dict[int, tuple[str, str]] = {}
+    others: dict[int, tuple[str, str]] = {}
+    for place, (column, name) in enumerate(zip(table.columns, names, strict=True)):
+        if name is not None:
+            found = trained if name["data"] in _TRAINING_DATA else others
+            found[place] = (name["metric"], column.worker)
+    return {
+        place: [other for other, its_metric in others.items() if its_metric == metric]
+        for place, metric in trained.items()
+        if metric in others.values()
+    }
 
 
 def _plain(tensor: str) -> str:

@@ -38,7 +38,7 @@ class RoundRule(ColumnRule):
         super().__init__(base_trial, action_str)
         self.start_step = 0
         self.compared = False
-        self._rounds = Rounds()
+        self._rounds = Rounds(data_sets=True)
 
     @abstractmethod
     def judge_round(self, done: Round) -> Iterator[Finding]:
@@ -57,7 +57,8 @@ class RoundRule(ColumnRule):
             return missing
         return (
             "the run has no evaluation of a loss that was saved in training before it as well: "
-            "modes TRAIN and EVAL are needed, as hook.set_mode gives them"
+            "modes TRAIN and EVAL are needed, as hook.set_mode gives them (of XGBoost: metrics of "
+            "a data set called train and of another)"
         )
 
     def judge(self, block: StepBlock) -> Iterator[Finding]:

@@ -56,6 +56,9 @@ class Overfit(RoundRule):
     first step after it (at its last one when none came). An evaluation without training before it
     is left out, and so is one where T or V is not finite.
 
+    Of XGBoost, V is a loss of any data set and T the same one of the data set called `train`, of
+    the same round.
+
     Args:
         base_trial: the trial to look at.
         tensor_regex: regexes of the losses, a list or a string with commas; None looks at the
