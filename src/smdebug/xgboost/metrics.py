@@ -42,15 +42,13 @@ class Metrics:
             yield name, np.array([number], np.float64)
 
     def _numbers(self, round: Round) -> Iterator[tuple[str, float]]:
-        for data, metrics in round.evals_log.items():
-            for metric, history in metrics.items():
-                newest = history[-1]
-                if isinstance(newest, tuple):
-                    # Cross-validation: the mean over all folds, and how far they are apart.
-                    yield f"{data}-{metric}", newest[0]
-                    yield f"{data}-{metric}{SPREAD}", newest[1]
-                else:
-                    yield f"{data}-{metric}", newest
+        for data, metric, value in round.metrics():
+            if isinstance(value, tuple):
+                # Cross-validation: the mean over all folds, and how far they are apart.
+                yield f"{data}-{metric}", value[0]
+                yield f"{data}-{metric}{SPREAD}", value[1]
+            else:
+                yield f"{data}-{metric}", value
 
 
 class Hyperparameters:

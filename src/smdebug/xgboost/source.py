@@ -38,12 +38,17 @@ class Round:
         index: which of the model's rounds it is.
         evals_log: the metrics of all rounds of this training, by data set and metric.
         memory: for sources: what several of them need.
+        reported: how many values each metric had when the round began.
     """
 
     booster: Any
     index: int
     evals_log: Any
     memory: dict[str, Any] = field(default_factory=dict)
+    reported: dict[tuple[str, str], int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reported = {key: len(values) for key, values in self._histories()}
 
     @property
     def model(self) -> Any:
@@ -58,11 +63,24 @@ class Round:
 
     @property
     def took_place(self) -> bool:
-        """Whether it took place; one may be called off when it has begun."""
+        """Whether there is more than when it began: a round may be called off."""
         if self.booster is not None and self.booster.num_boosted_rounds() > self.index:
             return True
-        histories = [each for metrics in self.evals_log.values() for each in metrics.values()]
-        return any(len(history) > self.index for history in histories)
+        return bool(self.metrics())
+
+    def metrics(self) -> list[tuple[str, str, Any]]:
+        """The metrics that were measured: data set, metric and value."""
+        # Some are not, at some rounds; what they were before is not what they are.
+        return [
+            (*key, values[-1])
+            for key, values in self._histories()
+            if len(values) > self.reported.get(key, 0)
+        ]
+
+    def _histories(self) -> Iterator[tuple[tuple[str, str], Any]]:
+        for data, metrics in self.evals_log.items():
+            for metric, values in metrics.items():
+                yield (data, metric), values
 
     def predict(self, key: str, data: Any, contributions: bool = False) -> Array:
         """What the model says of data that a user gave.

@@ -31,8 +31,9 @@ class FeatureImportanceOverweight(ColumnRule):
 
     For each kind of importance (`feature_importance/weight/...`, `feature_importance/gain/...`) and
     at each round: the sum of the `nfeatures` largest importances, divided by the sum of all
-    (XGBoost's sum to 1), is above `threshold`. A round with no more than `nfeatures` features says
-    nothing, nor does round 0: a single tree has room for few features, whatever the data.
+    (XGBoost's sum to 1), is above `threshold`. Where no more than `nfeatures` features have any,
+    their sum would be all of it: then it is the largest one by itself. Round 0 says nothing: a
+    single tree has room for few features, whatever the data.
 
     Args:
         base_trial: the trial to look at.
@@ -83,9 +84,11 @@ class FeatureImportanceOverweight(ColumnRule):
         shares, judged = np.full(shape, np.nan), np.zeros(shape, bool)
         for place, column in enumerate(columns):
             mine = [number for number, kind in enumerate(kinds) if kind == column]
-            largest = -np.sort(-numbers[:, mine], axis=1)[:, : self.nfeatures].sum(axis=1)
-            total = numbers[:, mine].sum(axis=1)
-            judged[:, place] = (present[:, mine].sum(axis=1) > self.nfeatures) & (total > 0)
+            ordered = -np.sort(-numbers[:, mine], axis=1)
+            total = ordered.sum(axis=1)
+            several = present[:, mine].sum(axis=1) > self.nfeatures
+            largest = np.where(several, ordered[:, : self.nfeatures].sum(axis=1), ordered[:, 0])
+            judged[:, place] = total > 0
             shares[:, place] = largest / np.where(total > 0, total, 1.0)
         return self.hits(
             block,
@@ -113,4 +116,4 @@ def _kind(tensor: str) -> str:
 
 
 def _features(count: int) -> str:
-    return "the largest feature has" if count == 1 else f"the {count} largest features have"
+    return "one feature has" if count == 1 else f"{count} features or fewer have"
