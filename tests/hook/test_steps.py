@@ -74,3 +74,4 @@ def test_a_framework_may_count_itself() -> None:
     assert steps.advance(30) == Step(30, TRAIN, 30)
     assert steps.advance() == Step(31, TRAIN, 31)
     assert steps.current() == Step(31, TRAIN, 31)
+    assert steps.begun == 3

@@ -296,7 +296,7 @@ class BaseHook(HookCollections):
 
     def stats(self) -> HookStats:
         """Returns what the hook did and what it cost so far."""
-        stats = dataclasses.replace(self._stats, steps=self._steps.step + 1)
+        stats = dataclasses.replace(self._stats, steps=self._steps.begun)
         if self._output is not None:
             self._output.update(stats)
         return stats

@@ -24,6 +24,7 @@ class StepCounter:
         step: the number of the last step over all modes; -1 before the first.
         mode: the mode the next step will have.
         mode_steps: the number of the last step of every mode that was used.
+        begun: how many steps there were in this process.
 
     Example:
         >>> steps = StepCounter()
@@ -36,6 +37,7 @@ class StepCounter:
         self.step = -1
         self.mode = ModeKeys.GLOBAL
         self.mode_steps: dict[ModeKeys, int] = {ModeKeys.GLOBAL: -1}
+        self.begun = 0
         self._last: dict[ModeKeys, Step] = {}
 
     def set_mode(self, mode: ModeKeys) -> None:
@@ -57,6 +59,7 @@ class StepCounter:
         """
         mode_step = self.mode_steps[self.mode] + 1 if number is None else number
         self.step = self.step + 1 if number is None else number
+        self.begun += 1
         self.mode_steps[self.mode] = mode_step
         self.mode_steps[ModeKeys.GLOBAL] = self.step
         step = Step(self.step, self.mode, self.mode_steps[self.mode])
