@@ -34,16 +34,23 @@ class SMDebugDeprecationWarning(DeprecationWarning):
 
 
 class InvalidCollectionConfiguration(SMDebugError):
-    """A collection that names no tensor: it has neither a regex nor tensor names."""
+    """A collection that names no tensor: it has neither a regex nor tensor names.
 
-    def __init__(self, c_name: str) -> None:
+    Args:
+        c_name: its name.
+        nearest: the name of a collection that may have been meant.
+    """
+
+    def __init__(self, c_name: str, nearest: str | None = None) -> None:
         self.c_name = c_name
+        self.nearest = nearest
         super().__init__(c_name)
 
     def __str__(self) -> str:
+        meant = "" if self.nearest is None else f" Did you mean {self.nearest}?"
         return (
             f"Collection {self.c_name} has neither include_regex nor tensor names, so it would "
-            "save nothing. Give it a regex with `include`, or add tensors to it."
+            f"save nothing. Give it a regex with `include`, or add tensors to it.{meant}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from smdebug.config import checks
@@ -145,7 +146,8 @@ class HookCollections:
         for name, collection in collections.items():
             known = name in {*self.default_collections, *self._plan.seen, *of_rules}
             if not known and collection.is_empty():
-                raise InvalidCollectionConfiguration(name)
+                near = difflib.get_close_matches(name.lower(), self.default_collections, n=1)
+                raise InvalidCollectionConfiguration(name, near[0] if near else None)
         included = set(self._included)
         if CollectionKeys.ALL in included:
             included |= set(collections)

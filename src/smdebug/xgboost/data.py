@@ -9,6 +9,7 @@ import numpy as np
 import xgboost
 from xgboost import collective
 
+from smdebug.config import checks
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.xgboost.source import NotAvailable, reason
 from smdebug.xgboost.text_file import TextFile
@@ -45,12 +46,13 @@ class Data:
         self._file: TextFile | None = None
         if isinstance(given, xgboost.DMatrix):
             self._matrix = given
-        elif isinstance(given, tuple | list) and len(given) == 2:
+        elif isinstance(given, tuple) and len(given) == 2:
             self._file = TextFile(key, *given)
         else:
             raise SMDebugTypeError(
-                f"{key} must be an xgboost.DMatrix or a tuple of a path and a content type, got "
-                f"{type(given).__name__}; make a matrix of it with xgboost.DMatrix(data, label)"
+                f"{key} must be an xgboost.DMatrix or a tuple of a path and a content type, such "
+                f'as ("rows.csv", "csv"), got {_shown(given)}; xgboost.DMatrix(data, label) makes '
+                "a matrix of arrays and frames"
             )
 
     def matrix(self) -> Any:
@@ -63,8 +65,10 @@ class Data:
             assert self._file is not None
             try:
                 self._matrix = _by_itself(self._file.read)
-            except xgboost.core.XGBoostError as error:
-                raise NotAvailable(f"{self._key} could not be read: {reason(error)}") from error
+            except (xgboost.core.XGBoostError, OSError) as error:
+                raise NotAvailable(
+                    f"{self._key} could not be read from {self._file.place}: {reason(error)}"
+                ) from error
         if not self._matrix.num_row():
             raise NotAvailable(f"{self._key} has no rows")
         return self._matrix
@@ -98,16 +102,24 @@ def _rows(matrix: Any, rows: Any) -> Any:
     """Some rows of a matrix, as a matrix of its own.
 
     Raises:
-        NotAvailable: they cannot be told apart from the rest.
+        NotAvailable: none can be chosen.
     """
-    if not isinstance(matrix, xgboost.QuantileDMatrix):
-        return matrix.slice(rows, allow_groups=True)
-    # Such a one cannot be sliced. What they hold predicts the same, unless it stands for names.
-    if not matrix.get_categories().empty():
-        raise NotAvailable(
-            "no rows of a QuantileDMatrix with categories can be chosen; give the hook a DMatrix, "
-            f"or shap_samples={matrix.num_row()} for all of them"
-        )
+    try:
+        if not isinstance(matrix, xgboost.QuantileDMatrix):
+            return matrix.slice(rows, allow_groups=True)
+        # Such a one cannot be sliced. What it holds predicts the same, unless it stands for names.
+        if matrix.get_categories().empty():
+            return _copied_rows(matrix, rows)
+    except xgboost.core.XGBoostError:
+        # It is in external memory.
+        pass
+    raise NotAvailable(
+        f"of train_data, a {type(matrix).__name__} such as it is, no rows can be chosen; give the "
+        f"hook a DMatrix of some rows, or shap_samples={matrix.num_row()} for all of them"
+    )
+
+
+def _copied_rows(matrix: Any, rows: Any) -> Any:
     margin = matrix.get_base_margin()
     return xgboost.DMatrix(
         matrix.get_data()[rows],
@@ -116,6 +128,10 @@ def _rows(matrix: Any, rows: Any) -> Any:
         feature_types=matrix.feature_types,
         enable_categorical=True,
     )
+
+
+def _shown(given: Any) -> str:
+    return checks.shown(given) if isinstance(given, str | tuple) else type(given).__name__
 
 
 def _by_itself(make: Callable[[], _Result]) -> _Result:

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from smdebug.reductions import Array
 
 
+# Where in XGBoost's source it was noticed, and what was expected there, when words follow.
+_PLACE = re.compile(r"^(?:\[[\d:]+\] \S+:\d+: )+(?:Check failed: .*? ?: (?=[A-Z]))?")
+_LONGEST = 300
+
+
 class NotAvailable(Exception):
     """Something that was asked for is not there; the message says why, and training goes on."""
 
@@ -26,7 +31,9 @@ def reason(error: Exception) -> str:
         'Slice is not supported.'
     """
     first = (str(error).splitlines() or [type(error).__name__])[0]
-    return re.sub(r"^\[[\d:]+\] \S+:\d+: ", "", first)
+    said = _PLACE.sub("", first)
+    # Lists of features may be long.
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]} ..."
 
 
 @dataclass

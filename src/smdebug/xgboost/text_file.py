@@ -26,6 +26,8 @@ CONTENT_TYPES = {
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INDEX = re.compile(r"\d+", re.ASCII)
 _MISSING = ("", "nan", "NaN", "NA")
+# XGBoost takes what follows them for parameters, or for the name of another file.
+_UNFIT = "?#;"
 _FORMS = {
     "csv": "label,value,... in each row and no header",
     "libsvm": "label index:value ... in each row",
@@ -44,20 +46,29 @@ class TextFile:
     Raises:
         SMDebugTypeError: the path is none.
         SMDebugValueError: there is no such content type or file, or the file is of another type.
+
+    Attributes:
+        place: where it is.
     """
 
     def __init__(self, key: str, path: Any, content_type: Any) -> None:
         self._key = key
         self._kind = _kind(key, content_type)
-        self._place = _place(key, path)
+        self.place = _place(key, path)
         self._require_rows()
 
     def read(self) -> Any:
-        """Reads it into a DMatrix; the first column of csv is the label."""
+        """Reads it into a DMatrix; the first column of csv is the label.
+
+        Raises:
+            OSError: it is gone, or may not be read.
+        """
+        for file in self._files():
+            file.open("rb").close()
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            # A plain name: XGBoost takes part of others for parameters, or does not find them.
+            # By a plain name: XGBoost does not find others than ASCII.
             link = Path(folder) / "rows"
-            link.symlink_to(self._place)
+            link.symlink_to(self.place)
             # It deprecates reading text, which docs/xgboost.md says too: not at every training.
             warnings.simplefilter("ignore")
             return xgboost.DMatrix(f"{link}?{_PARAMETERS[self._kind]}")
@@ -68,12 +79,12 @@ class TextFile:
             lines = [(file, line) for file in self._files() if (line := self._first_row(file))]
         except OSError as error:
             raise SMDebugValueError(
-                f"{self._key}: a file that can be read was expected, got {self._place}: "
+                f"{self._key}: a file that can be read was expected, got {self.place}: "
                 f"{error.strerror}"
             ) from error
         if not lines:
             raise SMDebugValueError(
-                f"{self._key}: rows of type {self._kind} were expected, got none in {self._place}"
+                f"{self._key}: rows of type {self._kind} were expected, got none in {self.place}"
             )
         for file, line in lines:
             if not (_is_csv(line) if self._kind == "csv" else _is_libsvm(line)):
@@ -86,16 +97,16 @@ class TextFile:
         """The first line that says something; empty when there is none, as in markers."""
         with file.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                text = (line if self._kind == "csv" else line.partition("#")[0]).strip()
-                if text:
-                    return text
+                text = line if self._kind == "csv" else line.partition("#")[0]
+                if text.strip():
+                    return text.rstrip("\r\n")
         return ""
 
     def _files(self) -> Iterator[Path]:
-        if not self._place.is_dir():
-            yield self._place
+        if not self.place.is_dir():
+            yield self.place
             return
-        yield from sorted(each for each in self._place.iterdir() if each.is_file())
+        yield from sorted(each for each in self.place.iterdir() if each.is_file())
 
 
 def _kind(key: str, content_type: Any) -> str:
@@ -121,17 +132,21 @@ def _place(key: str, path: Any) -> Path:
     except (RuntimeError, OSError, ValueError) as error:
         raise SMDebugValueError(f"{key}: {checks.shown(str(path))} is no path: {error}") from error
     if not found:
-        raise SMDebugValueError(f"{key}: there is no file {place}")
+        local = "; files on this machine are read" if "://" in str(path) else ""
+        raise SMDebugValueError(f"{key}: there is no file {checks.shown(str(path))}{local}")
+    if any(sign in str(place.resolve()) for sign in _UNFIT):
+        raise SMDebugValueError(
+            f"{key}: the path must have none of {' '.join(_UNFIT)} in it, which XGBoost cannot "
+            f"read, got {place}; give the hook a DMatrix"
+        )
     return place
 
 
 def _is_csv(line: str) -> bool:
-    label, *cells = (cell.strip() for cell in line.split(","))
-    return (
-        bool(cells)
-        and _is_number(label)
-        and all(_is_number(cell) or cell in _MISSING for cell in cells)
-    )
+    label, *cells = line.split(",")
+    # Blanks by themselves are not nothing: XGBoost reads on in the next row.
+    known = [_is_number(cell.strip()) or cell in _MISSING for cell in cells]
+    return bool(cells) and _is_number(label.strip()) and all(known)
 
 
 def _is_libsvm(line: str) -> bool:
@@ -141,8 +156,8 @@ def _is_libsvm(line: str) -> bool:
         del pairs[0]
     fits = [_INDEX.fullmatch(index) and _is_number(value)
             for index, _, value in (pair.partition(":") for pair in pairs)]  # fmt: skip
-    value, _, weight = label.partition(":")
-    return _is_number(value) and (not weight or _is_number(weight)) and all(fits)
+    value, colon, weight = label.partition(":")
+    return _is_number(value) and (not colon or _is_number(weight)) and all(fits)
 
 
 def _is_number(text: str) -> bool:

@@ -57,6 +57,8 @@ class CreateXgboostReport(ColumnRule):
     """
 
     reads = ("mean",)
+    # Labels, predictions and hyperparameters are looked up in the end.
+    looks_back = True
 
     def __init__(
         self, base_trial: Trial | None, report_path: Any = None, action_str: Any = ""
