@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,7 +47,7 @@ class Data:
         self._file: TextFile | None = None
         if isinstance(given, xgboost.DMatrix):
             self._matrix = given
-        elif isinstance(given, tuple) and len(given) == 2:
+        elif _is_file(given):
             self._file = TextFile(key, *given)
         else:
             raise SMDebugTypeError(
@@ -128,6 +129,12 @@ def _copied_rows(matrix: Any, rows: Any) -> Any:
         feature_types=matrix.feature_types,
         enable_categorical=True,
     )
+
+
+def _is_file(given: Any) -> bool:
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        return False
+    return isinstance(given[0], str | os.PathLike)
 
 
 def _shown(given: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 import warnings
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import xgboost
 
 from smdebug.config import checks
-from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
+from smdebug.exceptions import SMDebugValueError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +43,6 @@ class TextFile:
         content_type: one of `CONTENT_TYPES`; None for libsvm.
 
     Raises:
-        SMDebugTypeError: the path is none.
         SMDebugValueError: there is no such content type or file, or the file is of another type.
 
     Attributes:
@@ -120,11 +118,8 @@ def _kind(key: str, content_type: Any) -> str:
 
 
 def _place(key: str, path: Any) -> Path:
-    if not isinstance(path, str | os.PathLike) or not str(path):
-        raise SMDebugTypeError(
-            f"{key} must be an xgboost.DMatrix or a tuple of a path and a content type, got a "
-            f"tuple that begins with {checks.shown(path)}"
-        )
+    if not str(path):
+        raise SMDebugValueError(f"{key}: the path must name a file, got {checks.shown(path)}")
     try:
         # As it is now: training may go on in another directory.
         place = Path(path).expanduser().absolute()
