@@ -49,7 +49,9 @@ class HookCollections:
         self._options = options
         self._rules = WatchedRules(options.rules, options.actions) if options.rules else None
         if options.before_update and self._rules is not None:
-            self._require_before_update(self._rules)
+            if not self.can_stop_before_update:
+                self._refuse_before_update()
+            self._rules.before_update_rule()
         self.collection_manager = self._new_manager()
         self._included = self._included_names()
         needs = [] if self._rules is None else self._rules.needs
@@ -118,13 +120,11 @@ class HookCollections:
 
     has_default_hook_configuration = has_default_configuration
 
-    def _require_before_update(self, rules: WatchedRules) -> None:
-        if not self.can_stop_before_update:
-            raise SMDebugValueError(
-                f"before_update must be False for a {type(self).__name__}, got True: its framework "
-                'does not show gradients before they are used; on_finding="stop" stops after it'
-            )
-        rules.before_update_rule()
+    def _refuse_before_update(self) -> None:
+        raise SMDebugValueError(
+            f"before_update must be False for a {type(self).__name__}, got True: its framework "
+            'does not show gradients before they are used; on_finding="stop" stops after it'
+        )
 
     def _make_plan(self) -> None:
         """Makes the plan anew if the collections may have changed.

@@ -101,6 +101,11 @@ class Hook(BaseHook, TrainingCallback):
     default_collections = DEFAULT_COLLECTIONS
     always_saved = frozenset({CollectionKeys.METRICS})
     default_save_interval = DEFAULT_SAVE_INTERVAL
+    # What a hook that came from another process, and saves nothing, has.
+    _hyperparameters: Mapping[str, Any] | None = None
+    _train: Data | None = None
+    _validation: Data | None = None
+    _shap_samples = DEFAULT_SHAP_SAMPLES
 
     def __init__(
         self,
@@ -128,6 +133,8 @@ class Hook(BaseHook, TrainingCallback):
         actions: Any = None,
         shap_samples: int = DEFAULT_SHAP_SAMPLES,
     ) -> None:
+        if checks.boolean("before_update", before_update):
+            self._refuse_before_update()
         ignored = isinstance(reduction_config, ReductionConfig) and reduction_config != _RAW
         options = HookOptions(
             out_dir, export_tensorboard, tensorboard_dir, dry_run,

@@ -81,8 +81,8 @@ def _name(key: Any) -> str:
 def _as_array(value: Any) -> Array:
     """A hyperparameter as it is; as text where it is neither numbers nor text."""
     if isinstance(value, bool | int | float | str | np.generic | np.ndarray | list | tuple):
-        with contextlib.suppress(ValueError, TypeError):
-            # Not so: lists of different lengths, numbers that a run has no type for.
+        with contextlib.suppress(Exception):
+            # Not so: lists of different lengths, or of somebody's objects; numbers of other types.
             array = np.atleast_1d(np.array(value))
             check_dtype(array.dtype)
             if array.ndim == 1 and array.size and array.dtype.kind in "biufU":

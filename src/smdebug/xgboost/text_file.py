@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 import warnings
 from pathlib import Path
@@ -25,8 +26,6 @@ CONTENT_TYPES = {
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INDEX = re.compile(r"\d+", re.ASCII)
 _MISSING = ("", "nan", "NaN", "NA")
-# XGBoost takes what follows them for parameters, or for the name of another file.
-_UNFIT = "?#;"
 _FORMS = {
     "csv": "label,value,... in each row and no header",
     "libsvm": "label index:value ... in each row",
@@ -61,15 +60,12 @@ class TextFile:
         Raises:
             OSError: it is gone, or may not be read.
         """
-        for file in self._files():
-            file.open("rb").close()
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            # By a plain name: XGBoost does not find others than ASCII.
-            link = Path(folder) / "rows"
-            link.symlink_to(self.place)
+            for number, file in enumerate(self._files()):
+                _lend(file, Path(folder) / f"{number:06d}")
             # It deprecates reading text, which docs/xgboost.md says too: not at every training.
             warnings.simplefilter("ignore")
-            return xgboost.DMatrix(f"{link}?{_PARAMETERS[self._kind]}")
+            return xgboost.DMatrix(f"{folder}?{_PARAMETERS[self._kind]}")
 
     def _require_rows(self) -> None:
         """Refuses what would be read as something else without a word, a header for example."""
@@ -129,12 +125,20 @@ def _place(key: str, path: Any) -> Path:
     if not found:
         local = "; files on this machine are read" if "://" in str(path) else ""
         raise SMDebugValueError(f"{key}: there is no file {checks.shown(str(path))}{local}")
-    if any(sign in str(place.resolve()) for sign in _UNFIT):
-        raise SMDebugValueError(
-            f"{key}: the path must have none of {' '.join(_UNFIT)} in it, which XGBoost cannot "
-            f"read, got {place}; give the hook a DMatrix"
-        )
     return place
+
+
+def _lend(file: Path, place: Path) -> None:
+    """Makes a file readable at another place, at best without copying it.
+
+    XGBoost takes some signs in a path for something else, and does not find those beyond ASCII. A
+    symbolic link would not help: it goes by what that leads to.
+    """
+    try:
+        place.hardlink_to(file.resolve())
+    except OSError:
+        # Another disk, or one without links.
+        shutil.copyfile(file, place)
 
 
 def _is_csv(line: str) -> bool:
