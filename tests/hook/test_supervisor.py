@@ -368,10 +368,10 @@ def test_a_slow_start_does_not_make_the_margin_short() -> None:
     chief._control._thread.join()
     chief._control.interval = 1.0
     # An hour for the first step, then a hundred in a second.
-    chief._sampled = (time.monotonic() - 3601, -1)
+    chief._sampled = (time.monotonic() - 3601, 0)
     steps.advance()
     chief._sample()
-    chief._sampled = (time.monotonic() - 1, 0)
+    chief._sampled = (time.monotonic() - 1, 1)
     for _ in range(100):
         steps.advance()
     chief._sample()
@@ -379,6 +379,22 @@ def test_a_slow_start_does_not_make_the_margin_short() -> None:
     assert chief.request is not None
     assert chief.request.at_step is not None
     assert chief.request.at_step - 101 > 250
+
+
+def test_the_pace_is_of_steps_that_took_place_whatever_their_numbers() -> None:
+    chief, steps = a_job(MemoryStore(), 2, chief=True)
+    assert chief._control is not None
+    chief._control.close()
+    chief._control._thread.join()
+    chief._control.interval = 1.0
+    # Training that goes on from a model of 8,000 rounds.
+    chief._sampled = (time.monotonic() - 1, 0)
+    steps.advance(8000)
+    chief._sample()
+    chief._found(Finding("NonFinite", 8000, "x is NaN", "x"))
+    assert chief.request is not None
+    assert chief.request.at_step is not None
+    assert 8002 <= chief.request.at_step < 8020
 
 
 # ---- threads

@@ -62,7 +62,7 @@ class Supervisor:
         self._workers, self._chief = 1, True
         # Steps in a second, between two looks for requests each.
         self._rates: deque[float] = deque(maxlen=_REMEMBERED)
-        self._sampled = (time.monotonic(), -1)
+        self._sampled = (time.monotonic(), 0)
         self._control: Control | None = None
         self._watch: Watch | None = None
         self._findings: list[Finding] = []
@@ -70,7 +70,7 @@ class Supervisor:
     def start(self, path: str, workers: int, chief: bool) -> None:
         """Begins to look for requests and, in the first of several workers, at the rules."""
         self._workers, self._chief = workers, chief
-        self._sampled = (time.monotonic(), self._steps.step)
+        self._sampled = (time.monotonic(), self._steps.begun)
         self._control = Control(self._store, self._asked, self._sample)
         if self._rules is not None and chief:
             self._watch = Watch(self._rules, path, self._store, self._found, self._flush_seconds)
@@ -163,7 +163,8 @@ class Supervisor:
 
     def _sample(self) -> None:
         """Measures how fast training is: it may begin slowly, and pause."""
-        now, step = time.monotonic(), self._steps.step
+        # Steps that took place: their numbers may begin anywhere.
+        now, step = time.monotonic(), self._steps.begun
         then, before = self._sampled
         # A moment after the last look says little.
         if not self._rates or now - then > self._interval / 2:

@@ -74,13 +74,21 @@ class Data:
             raise NotAvailable(f"{self._key} has no rows")
         return self._matrix
 
-    def whole(self) -> Any:
+    def whole(self, booster: Any) -> Any:
         """Returns the matrix, which a model can predict.
+
+        Args:
+            booster: the model. Columns of a file, which have no names, get those it knows.
 
         Raises:
             NotAvailable: also when each worker has some of its columns only.
         """
         matrix = self.matrix()
+        if self._file is not None and matrix.num_col() == booster.num_features():
+            if matrix.feature_names != booster.feature_names:
+                self._samples.clear()
+            matrix.feature_names = booster.feature_names
+            matrix.feature_types = booster.feature_types
         if collective.is_distributed() and matrix.data_split_mode() == _BY_COLUMNS:
             raise NotAvailable(
                 f"of {self._key} each worker has some columns; to predict with it all workers "
@@ -88,9 +96,9 @@ class Data:
             )
         return matrix
 
-    def sample(self, rows: int) -> Any:
+    def sample(self, rows: int, booster: Any) -> Any:
         """Returns a matrix of at most so many rows, evenly spread over all; else as `whole`."""
-        matrix = self.whole()
+        matrix = self.whole(booster)
         if matrix.num_row() <= rows:
             return matrix
         if rows not in self._samples:

@@ -56,7 +56,7 @@ class Predictions:
 
     def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
         data = _given(self._data, "validation_data")
-        yield "predictions", round.predict("validation_data", data.whole())
+        yield "predictions", round.predict("validation_data", data.whole(round.model))
 
 
 class Shap:
@@ -82,7 +82,7 @@ class Shap:
     def _contributions(self, round: Round) -> Array:
         """Rows, then classes if there are several, then features and the bias."""
         if "contributions" not in round.memory:
-            data = _given(self._data, "train_data").sample(self._rows)
+            data = _given(self._data, "train_data").sample(self._rows, round.model)
             found = round.predict("train_data", data, contributions=True)
             round.memory["contributions"] = found
         contributions: Array = round.memory["contributions"]

@@ -302,21 +302,23 @@ class Hook(BaseHook, TrainingCallback):
         try:
             tensors = list(source.tensors(finished))
         except Exception as error:
-            if self._options.on_error == "raise" and not isinstance(error, _EXPECTED):
+            expected = isinstance(error, _EXPECTED)
+            if self._options.on_error == "raise" and not expected:
                 raise
             # Asked once in a training: a reason does not go away by itself. The rest is saved.
             self._sources = tuple(each for each in self._sources or () if each is not source)
-            self._say(f"{source.what} cannot be saved: {reason(error)}")
+            why = reason(error) if expected else f"{type(error).__name__}: {error}"
+            self._say(f"{source.what} cannot be saved: {why}", None if expected else error)
             return
         assert capture.plan is not None
         rest = tensors if capture.plan.armed else self._numbers.take(tensors, capture)
         for name, tensor in rest:
             self._offer(name, tensor)
 
-    def _say(self, message: str) -> None:
+    def _say(self, message: str, error: Exception | None) -> None:
         if message not in self._said:
             self._said.add(message)
-            logger.warning(message)
+            logger.warning(message, exc_info=error)
 
     def _all_sources(self) -> tuple[Source, ...]:
         check = TreeCheck()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.storage.dtypes import check_dtype
-from smdebug.xgboost.naming import SPREAD
+from smdebug.xgboost.naming import SPREAD, fit_name
 from smdebug.xgboost.source import NotAvailable
 
 if TYPE_CHECKING:
@@ -43,12 +43,13 @@ class Metrics:
 
     def _numbers(self, round: Round) -> Iterator[tuple[str, float]]:
         for data, metric, value in round.metrics():
+            name = fit_name(f"{data}-{metric}")
             if isinstance(value, tuple):
                 # Cross-validation: the mean over all folds, and how far they are apart.
-                yield f"{data}-{metric}", value[0]
-                yield f"{data}-{metric}{SPREAD}", value[1]
+                yield name, value[0]
+                yield f"{name}{SPREAD}", value[1]
             else:
-                yield f"{data}-{metric}", value
+                yield name, value
 
 
 class Hyperparameters:
@@ -64,18 +65,13 @@ class Hyperparameters:
         self._given = given
 
     def names(self, round: Round) -> Iterable[str]:
-        return [_name(key) for key in self._given or {"": None}]
+        return [fit_name(f"hyperparameters/{key}") for key in self._given or {"": None}]
 
     def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
         if self._given is None:
             raise NotAvailable("the hook was given none; give it hyperparameters=params")
         for key, value in self._given.items():
-            yield _name(key), _as_array(value)
-
-
-def _name(key: Any) -> str:
-    # Half of a character is no text that can be kept.
-    return f"hyperparameters/{key}".encode("utf-8", "backslashreplace").decode()
+            yield fit_name(f"hyperparameters/{key}"), _as_array(value)
 
 
 def _as_array(value: Any) -> Array:

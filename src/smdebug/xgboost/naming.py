@@ -50,3 +50,13 @@ def feature_names(booster: Any) -> list[str]:
         booster: an `xgboost.Booster` that has been trained or is about to be.
     """
     return booster.feature_names or [f"f{number}" for number in range(booster.num_features())]
+
+
+def fit_name(name: str) -> str:
+    """The name of a tensor without halves of characters, which nothing can keep.
+
+    Example:
+        >>> fit_name("train-auc")
+        'train-auc'
+    """
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()

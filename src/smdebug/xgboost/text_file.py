@@ -26,6 +26,8 @@ CONTENT_TYPES = {
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INDEX = re.compile(r"\d+", re.ASCII)
 _MISSING = ("", "nan", "NaN", "NA")
+# What XGBoost takes for parameters, or for other files. It finds no names beyond ASCII.
+_UNFIT = "?#;"
 _FORMS = {
     "csv": "label,value,... in each row and no header",
     "libsvm": "label index:value ... in each row",
@@ -60,12 +62,22 @@ class TextFile:
         Raises:
             OSError: it is gone, or may not be read.
         """
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        real = str(self.place.resolve())
+        if real.isascii() and not any(sign in real for sign in _UNFIT):
+            for file in self._files():
+                # XGBoost would say of one that is gone only that it found none.
+                file.open("rb").close()
+            return self._read(real)
+        with tempfile.TemporaryDirectory() as folder:
             for number, file in enumerate(self._files()):
                 _lend(file, Path(folder) / f"{number:06d}")
+            return self._read(folder)
+
+    def _read(self, place: str) -> Any:
+        with warnings.catch_warnings():
             # It deprecates reading text, which docs/xgboost.md says too: not at every training.
             warnings.simplefilter("ignore")
-            return xgboost.DMatrix(f"{folder}?{_PARAMETERS[self._kind]}")
+            return xgboost.DMatrix(f"{place}?{_PARAMETERS[self._kind]}")
 
     def _require_rows(self) -> None:
         """Refuses what would be read as something else without a word, a header for example."""
@@ -121,7 +133,9 @@ def _place(key: str, path: Any) -> Path:
         place = Path(path).expanduser().absolute()
         found = place.exists()
     except (RuntimeError, OSError, ValueError) as error:
-        raise SMDebugValueError(f"{key}: {checks.shown(str(path))} is no path: {error}") from error
+        raise SMDebugValueError(
+            f"{key}: {checks.shown(str(path))} cannot be looked up: {error}"
+        ) from error
     if not found:
         local = "; files on this machine are read" if "://" in str(path) else ""
         raise SMDebugValueError(f"{key}: there is no file {checks.shown(str(path))}{local}")
@@ -129,10 +143,9 @@ def _place(key: str, path: Any) -> Path:
 
 
 def _lend(file: Path, place: Path) -> None:
-    """Makes a file readable at another place, at best without copying it.
+    """Makes a file readable under a plain name, at best without copying it.
 
-    XGBoost takes some signs in a path for something else, and does not find those beyond ASCII. A
-    symbolic link would not help: it goes by what that leads to.
+    Not by a symbolic link: XGBoost goes by the name that it leads to.
     """
     try:
         place.hardlink_to(file.resolve())
