@@ -1,0 +1,10 @@
+"""Somebody who watches a run and has seen enough."""
+
+from __future__ import annotations
+
+import sys
+
+from smdebug.trials import create_trial
+
+if __name__ == "__main__":
+    create_trial(sys.argv[1]).request_stop("by hand")
