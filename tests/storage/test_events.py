@@ -465,6 +465,7 @@ def test_every_cut_is_read_or_refused() -> None:
 
 
 _NAN = np.array([np.nan], "<f4").tobytes()
+_LARGE = np.array([1e39], "<f8").tobytes()
 HOSTILE = {
     "content shorter than its shape": field(1, 1) + shape(3) + field(4, bytes(8)),
     "content longer than its shape": field(1, 1) + shape(1) + field(4, bytes(8)),
@@ -481,6 +482,7 @@ HOSTILE = {
     "a double list that is a number": field(1, 2) + shape(1) + field(6, 5_000_000),
     "a NaN that should be an integer": field(1, 9) + shape(1) + field(5, _NAN),
     "an integer too large for its type": field(1, 6) + shape(1) + field(10, 2**40),
+    "a double too large for its type": field(1, 1) + shape(1) + field(6, _LARGE),
     "fewer numbers than the shape": field(1, 9) + shape(3) + field(10, 1),
     "fewer strings than the shape": field(1, 7) + shape(2**40) + field(8, b"a"),
 }

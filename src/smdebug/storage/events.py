@@ -296,7 +296,11 @@ def _listed(numbers: list[Any], dtype: np.dtype[Any]) -> Array:
         limits = np.iinfo(dtype)
         if not all(limits.min <= number <= limits.max for number in numbers):
             raise SMDebugValueError(f"a number does not fit into {dtype}")
-    return np.array(numbers, dtype=dtype)
+    with np.errstate(over="ignore"):
+        array = np.array(numbers, dtype=dtype)
+    if dtype.kind == "f" and (np.isinf(array) & np.isfinite(np.array(numbers, np.float64))).any():
+        raise SMDebugValueError(f"a number does not fit into {dtype}")
+    return array
 
 
 def _shape(data: memoryview) -> tuple[int, ...]:
