@@ -22,7 +22,7 @@ _METRIC = rf"^(?!(?:{_PREFIXES})/)[^-]*-.+$"
 # Metrics of which more is better: XGBoost's own, scikit-learn's, which say so in the end, and what
 # people call theirs.
 _INCREASING = (
-    "ams|auc|aucpr|roc_auc|map|ndcg|pre|interval-regression-accuracy|.*_score"
+    "ams|auc|aucpr|map|ndcg|pre|interval-regression-accuracy|.*_score|.*_auc"
     "|acc|accuracy|balanced_accuracy|precision|recall|f1|f1_macro|f1_micro|r2"
 )
 _LOSS = rf"^(?!(?:{_PREFIXES})/)(?![^-]*-(?:{_INCREASING})(?:@[^-]*)?-?$)(?!.*{SPREAD}$)[^-]*-.+$"
