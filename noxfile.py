@@ -19,7 +19,7 @@ nox.options.sessions = ["lint", "core", "oldest", "pytorch", "xgboost", "interop
 
 TORCH = "torch==2.13.0"
 # The wheel without the code for GPUs, which is ten times as large.
-XGBOOST = "xgboost-cpu>=3.2"
+XGBOOST = "xgboost-cpu==3.2.0"
 
 # smdebug 1.0.34 has our import name and needs old packages: it lives alone.
 PEER = Path(".nox") / "peer"

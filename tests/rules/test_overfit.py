@@ -162,12 +162,24 @@ def test_metrics_of_xgboost_are_compared_within_a_round(tmp_path: Path) -> None:
         losses = {"train-logloss": trained, "validation-logloss": validation}
         rows.append((GLOBAL, {**losses, "test-logloss": test}))
     findings = same_in_parts(write(tmp_path, batches(rows)), NAME)
-    # Known when the next round is there, or when none comes.
     assert [(each.step, each.tensor) for each in findings] == [
-        (2, "test-logloss"),
+        (1, "test-logloss"),
         (2, "validation-logloss"),
     ]
     assert [each.value for each in findings] == pytest.approx([0.8, 0.25])
+
+
+def test_rounds_in_which_a_data_set_was_not_measured_are_left_out(tmp_path: Path) -> None:
+    rows = []
+    for number in range(9):
+        # Training gets better from round to round: its mean over several would be too high.
+        losses = {"train-logloss": 1 / (number + 1)}
+        if number % 3 == 2:
+            losses["validation-logloss"] = 1.2 / (number + 1)
+        rows.append((GLOBAL, losses))
+    findings = same_in_parts(write(tmp_path, batches(rows)), f"{NAME}:patience=2")
+    assert [(each.step, each.tensor) for each in findings] == [(5, "validation-logloss")]
+    assert findings[0].value == pytest.approx(0.2)
 
 
 def test_metrics_of_evaluations_alone_are_not_compared(tmp_path: Path) -> None:

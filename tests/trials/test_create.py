@@ -264,3 +264,16 @@ def test_opening_loads_no_framework_and_no_cloud_library(run: Path) -> None:
         [sys.executable, "-c", script, str(run)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_run_that_holds_only_the_lock_of_its_job_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A hook takes its lock some steps before there is anything to read.
+    (tmp_path / "locks").mkdir()
+    monkeypatch.setattr("smdebug.trials.opening._DEFAULT_WAIT", 0.0)
+    with pytest.raises(MissingCollectionFiles):
+        create_trial(str(tmp_path))
+    (tmp_path / "locks" / "worker_0.lock").write_text("1\n")
+    with pytest.raises(MissingCollectionFiles):
+        create_trial(str(tmp_path))

@@ -175,7 +175,7 @@ class Rounds:
 
     Args:
         data_sets: where there is a loss `train-<metric>`, as XGBoost has it, `<data set>-<metric>`
-            is an evaluation of it: of the same step, since both are of the same model.
+            of the same step is an evaluation of it: both are of the same model.
     """
 
     def __init__(self, data_sets: bool = False) -> None:
@@ -189,35 +189,32 @@ class Rounds:
     def add(self, block: StepBlock, table: Table) -> Iterator[Round]:
         """Takes the losses of a block, and yields the rounds that are over."""
         keys = [(_plain(column.tensor), column.worker) for column in table.columns]
-        evaluations = _evaluations(table) if self._data_sets else {}
-        of_data_sets = {place for places in evaluations.values() for place in places}
-        validation = {
-            place
-            for place, column in enumerate(table.columns)
-            if is_validation(column.tensor) or place in of_data_sets
-        }
+        pairs = _pairs(table) if self._data_sets else {}
+        paired = {*pairs, *pairs.values()}
         for row, step in enumerate(table.steps.tolist()):
             now = Moment(step, *block.mode(step))
             if now.mode is ModeKeys.PREDICT:
                 continue
-            places = np.flatnonzero(table.present[row]).tolist()
-            losses = {place: float(table.values[row, place]) for place in places}
-            first = [place for place in places if place in evaluations]
-            if first:
-                yield from self._close_all(now)
-            for place in first:
-                for evaluation in evaluations[place]:
-                    self._of(keys[evaluation], table.columns[evaluation]).train(losses[place])
+            losses = {
+                place: float(table.values[row, place])
+                for place in np.flatnonzero(table.present[row]).tolist()
+            }
+            for place, trained in pairs.items():
+                if place in losses and trained in losses:
+                    yield _of_data_set(table.columns[place], losses[trained], losses[place], now)
+            places = [place for place in losses if place not in paired]
             evaluated = [
-                place for place in places if now.mode is ModeKeys.EVAL or place in validation
+                place
+                for place in places
+                if now.mode is ModeKeys.EVAL or is_validation(table.columns[place].tensor)
             ]
             for place in evaluated:
                 column = table.columns[place]
                 yield from self._evaluate(self._of(keys[place], column), column, losses[place], now)
-            trained = [place for place in places if place not in {*first, *evaluated}]
-            if trained:
+            in_training = [place for place in places if place not in evaluated]
+            if in_training:
                 yield from self._close_all(now)
-            for place in trained:
+            for place in in_training:
                 self._of(keys[place], table.columns[place]).train(losses[place])
 
     def end(self) -> Iterator[Round]:
@@ -256,20 +253,29 @@ def _same_evaluation(before: Moment, now: Moment) -> bool:
     return before.step - before.mode_step == now.step - now.mode_step
 
 
-def _evaluations(table: Table) -> dict[int, list[int]]:
-    """The places of losses of training data, with those of the same metric of other data."""
+def _pairs(table: Table) -> dict[int, int]:
+    """The places of losses of data sets, with those of the same metric of the training data."""
     names = [_OF_DATA_SET.match(column.tensor) for column in table.columns]
-    trained: dict[int, tuple[str, str]] = {}
-    others: dict[int, tuple[str, str]] = {}
-    for place, (column, name) in enumerate(zip(table.columns, names, strict=True)):
-        if name is not None:
-            found = trained if name["data"] in _TRAINING_DATA else others
-            found[place] = (name["metric"], column.worker)
-    return {
-        place: [other for other, its_metric in others.items() if its_metric == metric]
-        for place, metric in trained.items()
-        if metric in others.values()
+    metrics = {
+        place: (name["metric"], table.columns[place].worker)
+        for place, name in enumerate(names)
+        if name is not None
     }
+    trained = {
+        metric: place
+        for place, metric in metrics.items()
+        if table.columns[place].tensor.partition("-")[0] in _TRAINING_DATA
+    }
+    return {
+        place: trained[metric]
+        for place, metric in metrics.items()
+        if metric in trained and place not in trained.values()
+    }
+
+
+def _of_data_set(column: Column, trained: float, evaluated: float, now: Moment) -> Round:
+    """The round of a data set: all of it is measured, so that chance has no part in it."""
+    return Round(column, trained, True, evaluated, 0.0, now.step, now.step, now)
 
 
 def _plain(tensor: str) -> str:

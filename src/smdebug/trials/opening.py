@@ -20,7 +20,7 @@ logger = logging.getLogger("smdebug.trials")
 POLL_SECONDS = 0.25
 _DEFAULT_WAIT = 60.0
 # What only a run has; what is found soonest comes first.
-_PARTS = ("collections/", "training_job_end.ts", "claim.smd", "index/", "events/")
+_PARTS = ("collections/", "training_job_end.ts", "claim.smd", "index/", "events/", "locks/")
 
 
 def wait_for_job(reader: RunReader, wait_seconds: float | None) -> None:

@@ -25,7 +25,7 @@ _Result = TypeVar("_Result")
 
 
 class Data:
-    """A matrix that a user gave, or will be read from the file that he named.
+    """A matrix that a user gave, or that will be read from a file.
 
     Args:
         key: the name of the argument, for the messages.
@@ -96,6 +96,10 @@ class Data:
             )
         return matrix
 
+    def forget_samples(self) -> None:
+        """Lets go of rows that were chosen."""
+        self._samples.clear()
+
     def sample(self, rows: int, booster: Any) -> Any:
         """Returns a matrix of at most so many rows, evenly spread over all; else as `whole`."""
         matrix = self.whole(booster)
@@ -123,8 +127,8 @@ def _rows(matrix: Any, rows: Any) -> Any:
         # It is in external memory.
         pass
     raise NotAvailable(
-        f"of train_data, a {type(matrix).__name__} such as it is, no rows can be chosen; give the "
-        f"hook a DMatrix of some rows, or shap_samples={matrix.num_row()} for all of them"
+        f"no rows of train_data ({type(matrix).__name__}) can be chosen; give the hook a DMatrix "
+        f"of some rows, or shap_samples={matrix.num_row()} for all of them"
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from smdebug.reductions import Array
     from smdebug.xgboost.data import Data
-    from smdebug.xgboost.source import Round
+    from smdebug.xgboost.source import Named, Round
 
 
 class Labels:
@@ -32,7 +32,7 @@ class Labels:
     def names(self, round: Round) -> Iterable[str]:
         return ["labels"]
 
-    def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
+    def tensors(self, round: Round) -> Iterator[Named]:
         labels = _given(self._data, "validation_data").matrix().get_label()
         if not labels.size:
             raise NotAvailable("validation_data has no labels")
@@ -54,7 +54,7 @@ class Predictions:
     def names(self, round: Round) -> Iterable[str]:
         return ["predictions"]
 
-    def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
+    def tensors(self, round: Round) -> Iterator[Named]:
         data = _given(self._data, "validation_data")
         yield "predictions", round.predict("validation_data", data.whole(round.model))
 
@@ -94,7 +94,7 @@ class AverageShap(Shap):
 
     what = "average_shap"
 
-    def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
+    def tensors(self, round: Round) -> Iterator[Named]:
         values = self._contributions(round)
         means = values.mean(axis=0, dtype=np.float64).astype(values.dtype)
         for place, name in enumerate(self.names(round)):
@@ -109,7 +109,7 @@ class FullShap(Shap):
     def names(self, round: Round) -> Iterable[str]:
         return [self.what, *super().names(round)]
 
-    def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
+    def tensors(self, round: Round) -> Iterator[Named]:
         values = self._contributions(round)
         whole, *columns = self.names(round)
         yield whole, values

@@ -1,11 +1,17 @@
-"""The hook for XGBoost."""
+"""The hook for XGBoost.
+
+It has over 400 lines because a quarter of them document its arguments, and more methods than most
+because it is a callback, four of whose arguments are attributes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 from xgboost import collective
 from xgboost.callback import TrainingCallback
 from xgboost.core import XGBoostError
@@ -14,6 +20,7 @@ from smdebug.config import checks
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.config.reduction import ReductionConfig
+from smdebug.exceptions import SMDebugTypeError
 from smdebug.hook.base import BaseHook, Worker
 from smdebug.hook.capture import TakenArray
 from smdebug.xgboost.data import Data
@@ -27,12 +34,12 @@ from smdebug.xgboost.trees import FeatureImportance, TreeCheck, Trees
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from smdebug.config.save import SaveConfig, SaveConfigMode
     from smdebug.hook.capture import StepCapture, Taken
-    from smdebug.hook.plan import Want
+    from smdebug.hook.plan import StepPlan, Want
     from smdebug.storage.control import StopRequest
     from smdebug.xgboost.source import Source
 
@@ -95,7 +102,8 @@ class Hook(BaseHook, TrainingCallback):
 
     Example:
         >>> hook = Hook("/tmp/run", include_collections=["trees"])  # doctest: +SKIP
-        >>> xgboost.train(params, train, callbacks=[hook])  # doctest: +SKIP
+        >>> evals = [(train, "train")]  # doctest: +SKIP
+        >>> xgboost.train(params, train, evals=evals, callbacks=[hook])  # doctest: +SKIP
     """
 
     default_collections = DEFAULT_COLLECTIONS
@@ -149,6 +157,8 @@ class Hook(BaseHook, TrainingCallback):
         self.shap_samples = shap_samples
         # What was said in this training: five kinds of importance may lack the same.
         self._said: set[str] = set()
+        # What failed, for the end to say so.
+        self._lost: list[str] = []
         self._numbers = Numbers()
         self._rounds = Rounds()
         self._sources: tuple[Source, ...] | None = None
@@ -174,8 +184,12 @@ class Hook(BaseHook, TrainingCallback):
 
     @hyperparameters.setter
     def hyperparameters(self, value: Mapping[str, Any] | None) -> None:
-        given = value is not None
-        self._hyperparameters = checks.mapping("hyperparameters", value) if given else None
+        if value is not None and not isinstance(value, Mapping):
+            raise SMDebugTypeError(
+                f"hyperparameters must be a dict, such as the params of xgboost.train, got "
+                f"{checks.shown(value)}"
+            )
+        self._hyperparameters = value
         self._sources = None
 
     @property
@@ -267,15 +281,18 @@ class Hook(BaseHook, TrainingCallback):
         self._said.clear()
         self._plan.forget()
         booster = booster_of(model)
-        if booster is not None and BIAS in feature_names(booster):
+        wanted = {CollectionKeys.AVERAGE_SHAP, CollectionKeys.FULL_SHAP, CollectionKeys.ALL}
+        if wanted & self._included and booster is not None and BIAS in feature_names(booster):
             self._name_bias()
 
     def _end_round(self, finished: Round | None) -> None:
-        capture = self._capture
-        if finished is None or capture is None or capture.plan is None:
+        if finished is None:
             return
-        with self._entered():
-            self._save_round(finished, capture)
+        self._rounds.count(finished)
+        capture = self._capture
+        if capture is not None and capture.plan is not None:
+            with self._entered():
+                self._save_round(finished, capture)
 
     def _name_bias(self) -> None:
         """Makes room for a feature whose name the bias of the model usually has."""
@@ -289,14 +306,30 @@ class Hook(BaseHook, TrainingCallback):
     def _save_round(self, finished: Round, capture: StepCapture) -> None:
         if self._sources is None:
             self._sources = self._all_sources()
+            self._plan.forget()
         # What is watched comes first: whether the rest is saved may depend on it.
-        sources = self._sources
-        watched = [each for each in sources if _is_watched(each, finished, capture)]
+        watched = self._asked(_is_watched, finished, capture)
         for source in watched:
             self._offer_all(source, finished, capture)
-        for source in sources:
-            if source not in watched and _is_saved(source, finished, capture):
+        for source in self._asked(_is_saved, finished, capture):
+            if source not in watched:
                 self._offer_all(source, finished, capture)
+
+    def _asked(
+        self,
+        interest: Callable[[StepPlan, Source, Round], bool],
+        finished: Round,
+        capture: StepCapture,
+    ) -> tuple[Source, ...]:
+        """The sources that are of this interest at such steps; found out once."""
+        plan = capture.plan
+        assert plan is not None
+        known = plan.memory.get(interest)
+        if known is None:
+            sources = self._sources or ()
+            known = tuple(each for each in sources if interest(plan, each, finished))
+            plan.memory[interest] = known
+        return cast("tuple[Source, ...]", known)
 
     def _offer_all(self, source: Source, finished: Round, capture: StepCapture) -> None:
         try:
@@ -307,13 +340,16 @@ class Hook(BaseHook, TrainingCallback):
                 raise
             # Asked once in a training: a reason does not go away by itself. The rest is saved.
             self._sources = tuple(each for each in self._sources or () if each is not source)
+            self._plan.forget()
             why = reason(error) if expected else f"{type(error).__name__}: {error}"
             self._say(f"{source.what} cannot be saved: {why}", None if expected else error)
+            if not expected:
+                self._lost.append(f"{source.what} from step {capture.step.number} on")
             return
         assert capture.plan is not None
         rest = tensors if capture.plan.armed else self._numbers.take(tensors, capture)
-        for name, tensor in rest:
-            self._offer(name, tensor)
+        for name, value in rest:
+            self._offer(name, np.array([value]) if isinstance(value, float) else value)
 
     def _say(self, message: str, error: Exception | None) -> None:
         if message not in self._said:
@@ -352,27 +388,29 @@ class Hook(BaseHook, TrainingCallback):
         """Boosting ends by the answer to `before_iteration`."""
 
     def _detach(self) -> None:
-        self._rounds.end()
+        if self._lost:
+            logger.warning(
+                "the run in %s is not complete: it lacks %s",
+                self.out_dir,
+                ", ".join(dict.fromkeys(self._lost)),
+            )
+        self._rounds.stop()
+        # The matrices are the user's; what was made of them goes.
         self._sources = None
+        self._plan.forget()
+        for data in (self._train, self._validation):
+            if data is not None:
+                data.forget_samples()
 
 
 TornasoleHook = Hook
 
 
-def _is_saved(source: Source, finished: Round, capture: StepCapture) -> bool:
-    """Whether something of a source is saved at such steps; found out once."""
-    plan = capture.plan
-    assert plan is not None
-    known = plan.memory.get(source)
-    if known is None:
-        known = any(plan.saves(name) for name in source.names(finished))
-        plan.memory[source] = known
-    return bool(known)
+def _is_saved(plan: StepPlan, source: Source, finished: Round) -> bool:
+    return any(plan.saves(name) for name in source.names(finished))
 
 
-def _is_watched(source: Source, finished: Round, capture: StepCapture) -> bool:
-    plan = capture.plan
-    assert plan is not None
+def _is_watched(plan: StepPlan, source: Source, finished: Round) -> bool:
     if not plan.armed:
         return False
     return any(plan.watcher(name) is not None for name in source.names(finished))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from smdebug.reductions import Array
-    from smdebug.xgboost.source import Round
+    from smdebug.xgboost.source import Named, Round
 
 _STRUCTURES = (Mapping, list, tuple)
 
@@ -32,14 +32,14 @@ class Metrics:
         # Something that all collections of metrics match, so that a run without any is noticed.
         return found or ["train-loss"]
 
-    def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
+    def tensors(self, round: Round) -> Iterator[Named]:
         if not round.evals_log:
             raise NotAvailable(
                 "training evaluates nothing; give it data sets to evaluate, such as "
                 'evals=[(train, "train")], or eval_set in a scikit-learn estimator'
             )
         for name, number in self._numbers(round):
-            yield name, np.array([number], np.float64)
+            yield name, float(number)
 
     def _numbers(self, round: Round) -> Iterator[tuple[str, float]]:
         for data, metric, value in round.metrics():
@@ -56,7 +56,7 @@ class Hyperparameters:
     """The hyperparameters, as `hyperparameters/<name>`.
 
     Args:
-        given: what the user gave; None when he gave nothing.
+        given: what the user gave; None when that is nothing.
     """
 
     what = "hyperparameters"
@@ -67,7 +67,7 @@ class Hyperparameters:
     def names(self, round: Round) -> Iterable[str]:
         return [fit_name(f"hyperparameters/{key}") for key in self._given or {"": None}]
 
-    def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
+    def tensors(self, round: Round) -> Iterator[Named]:
         if self._given is None:
             raise NotAvailable("the hook was given none; give it hyperparameters=params")
         for key, value in self._given.items():

@@ -23,9 +23,9 @@ _METRIC = rf"^(?!(?:{_PREFIXES})/)[^-]*-.+$"
 # people call theirs.
 _INCREASING = (
     "ams|auc|aucpr|map|ndcg|pre|interval-regression-accuracy|.*_score|.*_auc"
-    "|acc|accuracy|balanced_accuracy|precision|recall|f1|f1_macro|f1_micro|r2"
+    "|acc|accuracy|balanced_accuracy|average_precision|precision|recall|f1|f1_macro|f1_micro|r2"
 )
-_LOSS = rf"^(?!(?:{_PREFIXES})/)(?![^-]*-(?:{_INCREASING})(?:@[^-]*)?-?$)(?!.*{SPREAD}$)[^-]*-.+$"
+_LOSS = rf"^(?!(?:{_PREFIXES})/)(?![^-]*-(?i:{_INCREASING})(?:@[^-]*)?-?$)(?!.*{SPREAD}$)[^-]*-.+$"
 
 DEFAULT_COLLECTIONS: dict[str, tuple[str, ...]] = {
     CollectionKeys.ALL: (),

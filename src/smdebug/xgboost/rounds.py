@@ -21,8 +21,9 @@ class Rounds:
 
     def __init__(self) -> None:
         self._first_step = self._first_index = 0
-        self._step = self._last_step = -1
+        self._last_step = -1
         self._open: Round | None = None
+        self._model: weakref.ref[Any] | None = None
         self._trainer: tuple[int, weakref.ref[Any]] | None = None
 
     def begin(self, model: Any) -> bool:
@@ -46,9 +47,13 @@ class Rounds:
             The round that took place without anybody saying so: a callback that ends training may
             keep others from being asked.
         """
-        last = self.end_round() if self._open is not None and self._open.took_place else None
-        self._open = self._trainer = None
-        return last
+        last = self.end_round()
+        self.stop()
+        return last if last is not None and last.took_place else None
+
+    def stop(self) -> None:
+        """Forgets the training, wherever it is."""
+        self._open = self._trainer = self._model = None
 
     @property
     def under_way(self) -> bool:
@@ -57,16 +62,23 @@ class Rounds:
 
     def begin_round(self, model: Any, epoch: int, evals_log: Any) -> int:
         """Begins a round, which a callback may still call off; returns the step that it is."""
-        self._open = Round(booster_of(model), self._first_index + epoch, evals_log)
-        self._step = self._first_step + epoch
-        return self._step
+        self._open = Round(None, self._first_index + epoch, evals_log)
+        # Not the model itself: a training that ends in an exception must not keep it alive.
+        self._model = weakref.ref(model)
+        return self._first_step + epoch
 
     def end_round(self) -> Round | None:
-        """Returns the round that was begun, once it has taken place; None if it was not begun."""
+        """Returns the round that was begun; None if none was."""
         ended, self._open = self._open, None
-        if ended is not None:
-            self._last_step = self._step
+        model = None if self._model is None else self._model()
+        if ended is None or model is None:
+            return None
+        ended.booster = booster_of(model)
         return ended
+
+    def count(self, ended: Round) -> None:
+        """Takes note that a round took place."""
+        self._last_step = self._first_step + ended.index - self._first_index
 
     def _takes_over(self, model: Any) -> bool:
         thread = threading.get_ident()

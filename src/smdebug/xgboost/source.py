@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 
 # Where in XGBoost's source it was noticed, and what was expected there, when words follow.
-_PLACE = re.compile(r"^(?:\[[\d:]+\] \S+:\d+: )+(?:Check failed: .*? ?: (?=[A-Z]))?")
+_PLACE = re.compile(r"^(?:\[[\d:]+\] \S+:\d+: )+(?:Check failed: .*? ?: (?=[A-Z]))?|[ :]+$")
 _LONGEST = 300
+
+
+# The name of a tensor and its value; a number by itself is one of shape (1,).
+Named = tuple[str, "Array | float"]
 
 
 class NotAvailable(Exception):
@@ -93,7 +97,7 @@ class Round:
         """What the model says of data that a user gave.
 
         Args:
-            key: the name under which he gave it.
+            key: the name it was given under.
             data: the matrix.
             contributions: of each feature, instead of the prediction itself.
 
@@ -126,7 +130,7 @@ class Source(Protocol):
     def names(self, round: Round) -> Iterable[str]:
         """The names of the tensors it may have at a round, found out at little cost."""
 
-    def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
+    def tensors(self, round: Round) -> Iterator[Named]:
         """Yields the tensors; the arrays are the caller's.
 
         Raises:

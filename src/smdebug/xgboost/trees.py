@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from smdebug.reductions import Array
-    from smdebug.xgboost.source import Round
+    from smdebug.xgboost.source import Named, Round
 
 _NONE = "nan"
 
@@ -58,12 +58,12 @@ class FeatureImportance:
         features = [""] if round.booster is None else feature_names(round.booster)
         return [f"{self.what}/{self._kind}/{feature}" for feature in features]
 
-    def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
+    def tensors(self, round: Round) -> Iterator[Named]:
         scores = self._check.trees(round).get_score(importance_type=self._kind)
         total = sum(scores.values())
         for feature, score in scores.items():
             # A model of roots only has features without any gain.
-            yield f"{self.what}/{self._kind}/{feature}", np.array([score / total if total else 0.0])
+            yield f"{self.what}/{self._kind}/{feature}", score / total if total else 0.0
 
 
 class Trees:
@@ -81,7 +81,7 @@ class Trees:
     def names(self, round: Round) -> Iterable[str]:
         return [f"trees/{column}" for column in TREE_COLUMNS]
 
-    def tensors(self, round: Round) -> Iterator[tuple[str, Array]]:
+    def tensors(self, round: Round) -> Iterator[Named]:
         learner, trees = _written_down(self._check.trees(round), round.index)
         names = np.array(feature_names(round.model), np.str_)
         kinds = np.array(learner["feature_types"] or [""] * len(names), np.str_)

@@ -1,0 +1,142 @@
+"""Which training a hook is at work for, and what it lets go of."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import xgboost
+from tests.xgboost.data import BINARY, features, labels, matrix, train
+
+import smdebug.xgboost as smd
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EVERY = smd.SaveConfig(save_interval=1)
+
+
+class Fails(xgboost.callback.TrainingCallback):
+    """A callback that fails in the middle of a round."""
+
+    def __init__(self) -> None:
+        self.seen: weakref.ref[Any] | None = None
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        self.seen = weakref.ref(model)
+        if epoch == 2:
+            raise RuntimeError("a callback failed")
+        return False
+
+
+def test_a_training_that_failed_is_not_kept_alive_nor_in_the_way(tmp_path: Path) -> None:
+    hook = smd.Hook(tmp_path, save_config=EVERY)
+    failing = Fails()
+
+    def fail() -> None:
+        with pytest.raises(RuntimeError, match="a callback failed"):
+            train(hook, 5, callbacks=[failing])
+
+    # In a thread that has ended by the time the next training begins.
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    gc.collect()
+    assert failing.seen is not None
+    assert failing.seen() is None
+    train(hook, 3)
+    hook.close()
+    # Two rounds were saved before, and the third never ended.
+    assert smd.create_trial(str(tmp_path)).tensor("train-logloss").steps() == [0, 1, 2, 3, 4]
+
+
+def test_a_callback_may_put_another_model_in_place_of_the_first(tmp_path: Path) -> None:
+    class Other(xgboost.callback.TrainingCallback):
+        def before_training(self, model: Any) -> Any:
+            return model.copy()
+
+    data = matrix()
+    with smd.Hook(tmp_path, save_config=EVERY, include_collections=["trees"]) as hook:
+        callbacks = [hook, Other()]
+        xgboost.train(
+            BINARY, data, 3, evals=[(data, "train")], callbacks=callbacks, verbose_eval=False
+        )
+    trial = smd.create_trial(str(tmp_path))
+    assert trial.tensor("trees/Node").steps() == [0, 1, 2]
+    assert trial.tensor("train-logloss").steps() == [0, 1, 2]
+
+
+def test_data_that_is_replaced_or_no_longer_needed_is_let_go(tmp_path: Path) -> None:
+    hook = smd.Hook(tmp_path, save_config=EVERY, shap_samples=10, save_all=True)
+    hook.train_data = matrix(50)
+    seen = weakref.ref(hook.train_data)
+    train(hook, 2)
+    hook.train_data = matrix(60)
+    train(hook, 2)
+    gc.collect()
+    assert seen() is None
+    assert hook._train is not None
+    assert len(hook._train._samples) == 1
+    hook.close()
+    assert not hook._train._samples
+    # What was given is still the user's to ask for.
+    assert hook.train_data.num_row() == 60
+
+
+def test_a_feature_called_bias_is_no_matter_where_nothing_is_explained(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = features()
+    data = xgboost.DMatrix(values, labels(values), feature_names=["bias", "a", "b", "c", "d"])
+    with smd.Hook(tmp_path / "plain") as hook:
+        train(hook, 2, data=data)
+    assert "bias" not in caplog.text
+    with smd.Hook(tmp_path / "shap", include_collections=["full_shap"], train_data=data) as hook:
+        train(hook, 2, data=data)
+    assert "the last column of full_shap" in caplog.text
+    trial = smd.create_trial(str(tmp_path / "shap"))
+    whole = trial.tensor("full_shap").value(0)
+    np.testing.assert_array_equal(trial.tensor("full_shap/bias").value(0), whole[:, 0])
+
+
+def test_watching_costs_nothing_of_sources_that_are_not_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    score = xgboost.Booster.get_score
+
+    def counted(self: Any, *args: Any, **options: Any) -> Any:
+        asked.append("score")
+        return score(self, *args, **options)
+
+    monkeypatch.setattr(xgboost.Booster, "get_score", counted)
+    config = smd.SaveConfig({smd.modes.GLOBAL: smd.SaveConfigMode(100, when_nan=["train-logloss"])})
+    with smd.Hook(tmp_path, save_config=config, include_collections=["feature_importance"]) as hook:
+        train(hook, 20)
+    # Of round 0 only, once for each kind.
+    assert len(asked) == 5
+
+
+def test_a_source_that_fails_is_lost_by_itself_and_the_end_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Any, *args: Any, **options: Any) -> Any:
+        raise ZeroDivisionError("nothing there")
+
+    monkeypatch.setattr(xgboost.Booster, "get_score", broken)
+    options: dict[str, Any] = {"save_config": EVERY}
+    options["include_collections"] = ["feature_importance", "trees"]
+    with smd.Hook(tmp_path / "warn", **options) as hook:
+        train(hook, 4)
+    assert "feature_importance cannot be saved: ZeroDivisionError: nothing there" in caplog.text
+    assert "it lacks feature_importance from step 0 on\n" in caplog.text
+    trial = smd.create_trial(str(tmp_path / "warn"))
+    assert trial.tensor("trees/Node").steps() == [0, 1, 2, 3]
+    hook = smd.Hook(tmp_path / "raise", on_error="raise", **options)
+    with pytest.raises(ZeroDivisionError):
+        train(hook, 4)
+    hook.close()
