@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from smdebug.config import environment
+from smdebug.config.collection import Collection, CollectionKeys
 from smdebug.config.collection_manager import CollectionManager
 from smdebug.hook.base import BaseHook
 from smdebug.hook.current import current_hook, del_hook
@@ -13,19 +14,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _Hook = TypeVar("_Hook", bound=BaseHook)
+_Collection = TypeVar("_Collection", bound=Collection)
 
 
-class ProcessHook(Generic[_Hook]):
+class ProcessHook(Generic[_Hook, _Collection]):
     """Finds, or makes, the hook of one framework, and its collections before it is there.
+
+    An adapter offers these methods as functions of its module.
 
     Args:
         kind: the framework's hook class.
+        collection: the class of its collections.
     """
 
-    def __init__(self, kind: type[_Hook]) -> None:
+    def __init__(self, kind: type[_Hook], collection: type[_Collection]) -> None:
         self._kind = kind
-        # Of the framework's own kind, so that they take its modules and variables.
-        self.reset()
+        self._collection = collection
+        self.reset_collections()
 
     def get_hook(self, json_config_path: str | Path | None, create: bool) -> _Hook | None:
         """Returns the hook; one of another framework is forgotten."""
@@ -43,15 +48,36 @@ class ProcessHook(Generic[_Hook]):
         except FileNotFoundError:
             return None
 
-    def manager(self) -> CollectionManager:
+    def get_collection(self, name: str) -> _Collection:
+        """Returns a collection of the hook of this process; before there is one, of those to come.
+
+        Args:
+            name: its name; it is made when there is none.
+        """
+        return cast("_Collection", self._manager().get(name))
+
+    def get_collections(self) -> dict[str, Collection]:
+        """Returns all collections that `get_collection` finds."""
+        return self._manager().get_collections()
+
+    def add_to_collection(self, collection_name: str, args: Any) -> None:
+        """Adds tensors to a collection: names, and what else the framework's collections take."""
+        self._manager().get(collection_name).add(args)
+
+    def add_to_default_collection(self, args: Any) -> None:
+        """Adds tensors to the collection `default`."""
+        self.add_to_collection(CollectionKeys.DEFAULT, args)
+
+    def reset_collections(self) -> None:
+        """Gives the hooks to come the collections they have from the start."""
+        self._kind.prepared = CollectionManager()
+        # Of the framework's own kind, so that they take its modules and variables.
+        self._kind.prepared.collection_class = self._collection
+
+    def _manager(self) -> CollectionManager:
         """The collections of the present hook, or those that the next one will start with."""
         hook = current_hook()
         if isinstance(hook, self._kind) and not hook.closed:
             hook.get_collections()
             return hook.collection_manager
         return self._kind.prepared
-
-    def reset(self) -> None:
-        """Forgets what the next hook would have started with."""
-        self._kind.prepared = CollectionManager()
-        self._kind.prepared.collection_class = self._kind.collection_class

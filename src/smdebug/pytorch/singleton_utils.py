@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from smdebug.hook.current import del_hook, set_hook
 from smdebug.hook.process import ProcessHook
+from smdebug.pytorch.collection import Collection
 from smdebug.pytorch.hook import Hook
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from smdebug.config.collection import Collection as BaseCollection
-    from smdebug.pytorch.collection import Collection
 
 __all__ = [
     "add_to_collection",
@@ -25,7 +23,7 @@ __all__ = [
     "set_hook",
 ]
 
-_process = ProcessHook(Hook)
+_process = ProcessHook(Hook, Collection)
 
 
 def get_hook(
@@ -48,26 +46,8 @@ def get_hook(
     return _process.get_hook(json_config_path, create_if_not_exists)
 
 
-def get_collection(name: str) -> Collection:
-    """Returns a collection of the hook of this process; before there is one, of those to come."""
-    return cast("Collection", _process.manager().get(name))
-
-
-def get_collections() -> dict[str, BaseCollection]:
-    """Returns all collections that `get_collection` finds."""
-    return _process.manager().get_collections()
-
-
-def add_to_collection(collection_name: str, args: Any) -> None:
-    """Adds names, parameters or modules to a collection."""
-    _process.manager().get(collection_name).add(args)
-
-
-def add_to_default_collection(args: Any) -> None:
-    """Adds names, parameters or modules to the collection `default`."""
-    add_to_collection("default", args)
-
-
-def reset_collections() -> None:
-    """Gives the hooks to come the collections they have from the start."""
-    _process.reset()
+get_collection = _process.get_collection
+get_collections = _process.get_collections
+add_to_collection = _process.add_to_collection
+add_to_default_collection = _process.add_to_default_collection
+reset_collections = _process.reset_collections

@@ -17,46 +17,46 @@ if TYPE_CHECKING:
     from smdebug.xgboost.source import Named, Round
 
 
-class Labels:
-    """The labels of the validation data.
+class OfValidation:
+    """What there is one of for the validation data: the base of labels and predictions.
 
     Args:
         data: the validation data.
     """
+
+    what = ""
+
+    def __init__(self, data: Data | None) -> None:
+        self._given = data
+
+    def names(self, round: Round) -> Iterable[str]:
+        return [self.what]
+
+    @property
+    def _data(self) -> Data:
+        return _given(self._given, "validation_data")
+
+
+class Labels(OfValidation):
+    """The labels of the validation data."""
 
     what = "labels"
 
-    def __init__(self, data: Data | None) -> None:
-        self._data = data
-
-    def names(self, round: Round) -> Iterable[str]:
-        return ["labels"]
-
     def tensors(self, round: Round) -> Iterator[Named]:
-        labels = _given(self._data, "validation_data").matrix().get_label()
+        labels = self._data.matrix().get_label()
         if not labels.size:
             raise NotAvailable("validation_data has no labels")
-        yield "labels", labels
+        yield self.what, labels
 
 
-class Predictions:
-    """What the model predicts of the validation data.
-
-    Args:
-        data: the validation data.
-    """
+class Predictions(OfValidation):
+    """What the model predicts of the validation data."""
 
     what = "predictions"
 
-    def __init__(self, data: Data | None) -> None:
-        self._data = data
-
-    def names(self, round: Round) -> Iterable[str]:
-        return ["predictions"]
-
     def tensors(self, round: Round) -> Iterator[Named]:
-        data = _given(self._data, "validation_data")
-        yield "predictions", round.predict("validation_data", data.whole(round.model))
+        matrix = self._data.whole(round.model)
+        yield self.what, round.predict("validation_data", matrix)
 
 
 class Shap:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from smdebug.config.collection import Collection
 from smdebug.hook.current import del_hook, set_hook
 from smdebug.hook.process import ProcessHook
 from smdebug.xgboost.hook import Hook
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from smdebug.config.collection import Collection
 
 __all__ = [
     "add_to_collection",
@@ -24,7 +23,7 @@ __all__ = [
     "set_hook",
 ]
 
-_process = ProcessHook(Hook)
+_process = ProcessHook(Hook, Collection)
 
 
 def get_hook(json_config_path: str | Path | None = None) -> Hook | None:
@@ -43,26 +42,8 @@ def get_hook(json_config_path: str | Path | None = None) -> Hook | None:
     return _process.get_hook(json_config_path, create=True)
 
 
-def get_collection(name: str) -> Collection:
-    """Returns a collection of the hook of this process; before there is one, of those to come."""
-    return _process.manager().get(name)
-
-
-def get_collections() -> dict[str, Collection]:
-    """Returns all collections that `get_collection` finds."""
-    return _process.manager().get_collections()
-
-
-def add_to_collection(collection_name: str, args: Any) -> None:
-    """Adds names of tensors to a collection."""
-    _process.manager().get(collection_name).add(args)
-
-
-def add_to_default_collection(args: Any) -> None:
-    """Adds names of tensors to the collection `default`."""
-    add_to_collection("default", args)
-
-
-def reset_collections() -> None:
-    """Gives the hooks to come the collections they have from the start."""
-    _process.reset()
+get_collection = _process.get_collection
+get_collections = _process.get_collections
+add_to_collection = _process.add_to_collection
+add_to_default_collection = _process.add_to_default_collection
+reset_collections = _process.reset_collections
