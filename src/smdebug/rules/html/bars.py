@@ -30,7 +30,8 @@ def bar_chart(bars: Sequence[tuple[str, float]], title: str) -> str:
     """
     names = [cut(name, _NAME_LENGTH) for name, _ in bars]
     texts = [short(value) for _, value in bars]
-    left = 12 + 1.05 * CHARACTER * max(len(name) for name in names)
+    # Fonts differ: with room for one that is wide.
+    left = 12 + 1.15 * CHARACTER * max(len(name) for name in names)
     room = 10 + CHARACTER * max(len(text) for text in texts)
     low, high = min(0.0, *(value for _, value in bars)), max(0.0, *(value for _, value in bars))
     # Where there are bars to the left their numbers need room there too.
