@@ -163,7 +163,7 @@ class TestLive:
         for step, tensors in run_of().items():
             job.add(step, tensors)
             # A listing that took long is put off; this is not about that.
-            rule.other_trials[0].refresh_data()
+            rule.trials[1].refresh_data()
             steps.append([each.step for each in rule.idle(0.0)])
         assert steps == [[], [1], [], [], [4], []]
         job.close()
