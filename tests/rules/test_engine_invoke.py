@@ -14,6 +14,7 @@ from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import (
     InsufficientInformationForRuleInvocation,
     RuleEvaluationConditionMet,
+    StepUnavailable,
 )
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules import Rule, invoke_rule
@@ -339,3 +340,23 @@ def test_step_by_step_is_not_slower_than_the_run_is_long(tmp_path: Path) -> None
     trial.steps = counted  # type: ignore[method-assign]
     invoke_rule(VanishingGradient(trial))
     assert sum(listed) < 100 * 2000
+
+
+def test_a_step_that_comes_while_it_is_said_not_to_be_there_is_not_passed_over(
+    tmp_path: Path,
+) -> None:
+    make_run(open_store(str(tmp_path)), range(4))
+
+    class Late(Noted):
+        told = False
+
+        def invoke(self, step: int) -> None:
+            if step == 2 and not self.told:
+                # As of a trial that looked a moment too early.
+                self.told = True
+                raise StepUnavailable(step, ModeKeys.GLOBAL)
+            super().invoke(step)
+
+    rule = Late(create_trial(tmp_path))
+    invoke_rule(rule)
+    assert rule.steps == [0, 1, 2, 3]

@@ -46,7 +46,7 @@ def invoke_rule(
     Example:
         >>> invoke_rule(VanishingGradient(trial), raise_eval_cond=True)  # doctest: +SKIP
     """
-    step, trial = start_step, rule_obj.base_trial
+    step, trial, came = start_step, rule_obj.base_trial, -1
     ends = [end for end in (end_step, trial.range_steps[1]) if end is not None]
     while all(step < end for end in ends):
         try:
@@ -55,6 +55,10 @@ def invoke_rule(
             break
         except (StepUnavailable, TensorUnavailable, TensorUnavailableForStep) as error:
             if _may_still_come(trial, step):
+                continue
+            if step != came and _has_come(trial, step, error):
+                # Once: another trial of the rule may lack it for good.
+                came = step
                 continue
             logger.debug("%s is not invoked at step %d: %s", rule_obj.rule_name, step, error)
         except RuleEvaluationConditionMet as fired:
@@ -88,6 +92,13 @@ def _next_step(trial: Trial, step: int) -> int:
         return step + 1
     later = trial.step_after(step)
     return step + 1 if later is None else later
+
+
+def _has_come(trial: Trial, step: int, error: Exception) -> bool:
+    """Whether a step that was said not to be there has come since."""
+    if not isinstance(error, StepUnavailable):
+        return False
+    return trial.has_passed_step(step) is StepState.AVAILABLE
 
 
 def _may_still_come(trial: Trial, step: int) -> bool:
