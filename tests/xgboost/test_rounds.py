@@ -140,3 +140,31 @@ def test_a_source_that_fails_is_lost_by_itself_and_the_end_says_so(
     with pytest.raises(ZeroDivisionError):
         train(hook, 4)
     hook.close()
+
+
+def test_a_metric_that_is_first_measured_later_is_saved_and_watched(tmp_path: Path) -> None:
+    rounds = iter(range(100))
+
+    def late(predictions: Any, data: Any) -> list[tuple[str, float]]:
+        number = next(rounds)
+        return [("late", float("nan") if number == 9 else 1.0)] if number % 3 == 0 else []
+
+    def later(predictions: Any, data: Any) -> list[tuple[str, float]]:
+        return late(predictions, data) if next(calls) >= 3 else []
+
+    calls = iter(range(100))
+    config = smd.SaveConfig({smd.modes.GLOBAL: smd.SaveConfigMode(50, when_nan=["train-late"])})
+    hook = smd.Hook(tmp_path / "watched", save_config=config, include_collections=["trees"])
+    train(hook, 15, custom_metric=later, params={**BINARY, "disable_default_eval_metric": 1})
+    hook.close()
+    # Round 0, and the one at which the metric was not a number: the tenth that was asked.
+    assert smd.create_trial(str(tmp_path / "watched")).tensor("trees/Node").steps() == [0, 12]
+
+    rounds, calls = iter(range(100)), iter(range(100))
+    hook = smd.Hook(tmp_path / "saved", save_config=EVERY, include_regex="late")
+    hook.get_collection("metrics").save_config = smd.SaveConfig(end_step=0)
+    train(hook, 8, custom_metric=later)
+    hook.close()
+    trial = smd.create_trial(str(tmp_path / "saved"))
+    assert trial.tensor_names() == ["train-late"]
+    assert trial.tensor("train-late").steps() == [3, 6]

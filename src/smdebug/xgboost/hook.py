@@ -324,11 +324,13 @@ class Hook(BaseHook, TrainingCallback):
         """The sources that are of this interest at such steps; found out once."""
         plan = capture.plan
         assert plan is not None
-        known = plan.memory.get(interest)
+        # A metric may be measured for the first time at any round.
+        key = interest, len(finished.known_metrics)
+        known = plan.memory.get(key)
         if known is None:
             sources = self._sources or ()
             known = tuple(each for each in sources if interest(plan, each, finished))
-            plan.memory[interest] = known
+            plan.memory[key] = known
         return cast("tuple[Source, ...]", known)
 
     def _offer_all(self, source: Source, finished: Round, capture: StepCapture) -> None:
@@ -338,9 +340,10 @@ class Hook(BaseHook, TrainingCallback):
             expected = isinstance(error, _EXPECTED)
             if self._options.on_error == "raise" and not expected:
                 raise
-            # Asked once in a training: a reason does not go away by itself. The rest is saved.
-            self._sources = tuple(each for each in self._sources or () if each is not source)
-            self._plan.forget()
+            if not isinstance(error, NotAvailable) or error.for_good:
+                # Not asked again in this training. The rest is saved.
+                self._sources = tuple(each for each in self._sources or () if each is not source)
+                self._plan.forget()
             why = reason(error) if expected else f"{type(error).__name__}: {error}"
             self._say(f"{source.what} cannot be saved: {why}", None if expected else error)
             if not expected:

@@ -28,7 +28,9 @@ class Metrics:
     what = "metrics"
 
     def names(self, round: Round) -> Iterable[str]:
-        found = [name for name, _ in self._numbers(round)]
+        found = [fit_name(f"{data}-{metric}") for data, metric in round.known_metrics]
+        if round.booster is None:
+            found += [f"{name}{SPREAD}" for name in found]
         # Something that all collections of metrics match, so that a run without any is noticed.
         return found or ["train-loss"]
 
@@ -36,7 +38,9 @@ class Metrics:
         if not round.evals_log:
             raise NotAvailable(
                 "training evaluates nothing; give it data sets to evaluate, such as "
-                'evals=[(train, "train")], or eval_set in a scikit-learn estimator'
+                'evals=[(train, "train")], or eval_set in a scikit-learn estimator',
+                # A metric of one's own may be measured at some rounds only.
+                for_good=False,
             )
         for name, number in self._numbers(round):
             yield name, float(number)

@@ -24,7 +24,16 @@ Named = tuple[str, "Array | float"]
 
 
 class NotAvailable(Exception):
-    """Something that was asked for is not there; the message says why, and training goes on."""
+    """Something that was asked for is not there; the message says why, and training goes on.
+
+    Args:
+        message: why.
+        for_good: it will not be there at later rounds of the training either.
+    """
+
+    def __init__(self, message: str, for_good: bool = True) -> None:
+        super().__init__(message)
+        self.for_good = for_good
 
 
 def reason(error: Exception) -> str:
@@ -87,6 +96,11 @@ class Round:
             for key, values in self._histories()
             if len(values) > self.reported.get(key, 0)
         ]
+
+    @property
+    def known_metrics(self) -> list[tuple[str, str]]:
+        """The data set and name of each metric so far, measured at this round or not."""
+        return [key for key, _ in self._histories()]
 
     def _histories(self) -> Iterator[tuple[tuple[str, str], Any]]:
         for data, metrics in self.evals_log.items():
