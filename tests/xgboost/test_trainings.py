@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import joblib
 import numpy as np
 import pytest
 import sklearn.base
@@ -47,8 +48,6 @@ TIMEOUT = 60
 # XGBoost hangs in a forked child whose parent has used several threads of OpenMP.
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
 _NUMBERS = itertools.count()
-# It comes with scikit-learn, and has no types.
-joblib: Any = pytest.importorskip("joblib")
 
 
 def course(trial: Trial, name: str) -> dict[int, float]:
