@@ -20,7 +20,8 @@ ROUNDS = 12
 
 def run(place: Path) -> tuple[Any, dict[str, Any], Any]:
     """A run of everything at every round, and what XGBoost itself says."""
-    data, measured = matrix(), {}
+    data = matrix()
+    measured: dict[str, Any] = {}
     hook = smd.Hook(
         place, save_all=True, save_config=smd.SaveConfig(save_interval=1), train_data=data,
         validation_data=data, hyperparameters=BINARY, shap_samples=50,
