@@ -40,7 +40,7 @@ TEST_PACKAGES = ["pytest>=8", "hypothesis>=6.100", "moto[server,s3]>=5", "tensor
 BENCH_PACKAGES = ["wandb>=0.19", "tensorboard>=2.16"]
 
 # Tests that need another library have a session of their own.
-WITHOUT_FRAMEWORK = [f"--ignore=tests/{name}" for name in ("interop", "pytorch", "xgboost")]
+WITHOUT_FRAMEWORK = [f"--ignore=tests/{name}" for name in ("interop", "pytorch", "tensorflow", "xgboost")]
 
 
 @nox.session

@@ -16,6 +16,7 @@ LAYERS = {
     "storage": set(),
     "hook": {"config", "storage"},
     "pytorch": {"hook", "config", "storage"},
+    "tensorflow": {"hook", "config", "storage"},
     "xgboost": {"hook", "config", "storage"},
     "trials": {"config", "storage"},
     "analysis": {"trials"},
@@ -27,6 +28,7 @@ LAYERS = {
 # An adapter offers create_trial to scripts that import nothing else.
 EXCEPTIONS = {
     "pytorch/__init__.py": {"trials"},
+    "tensorflow/__init__.py": {"trials"},
     "xgboost/__init__.py": {"trials"},
     # Rules over the run that a hook is writing.
     "hook/watch.py": {"rules", "trials"},

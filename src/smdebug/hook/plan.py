@@ -83,9 +83,7 @@ class SavePlan:
 
     def at(self, mode: ModeKeys, mode_step: int) -> StepPlan | None:
         """The plan of a step; None when nothing is to be done at it."""
-        schedules = self._schedules.get(mode)
-        if schedules is None:
-            schedules = self._schedules[mode] = self._scheduled(mode)
+        schedules = self._schedules_of(mode)
         key = (mode, *[config.should_save_step(mode_step) for config, _ in schedules])
         if key not in self._kinds:
             saving = [each for (_, group), now in zip(schedules, key[1:], strict=True)
@@ -94,6 +92,13 @@ class SavePlan:
                      if not now and config.when_nan]  # fmt: skip
             self._kinds[key] = StepPlan(self, mode, saving, armed) if saving or armed else None
         return self._kinds[key]
+
+    def ever(self, mode: ModeKeys, name: str) -> bool:
+        """Whether a tensor is saved or watched at any step of a mode."""
+        return any(
+            config.watches(name) or any(each.matches(name) for each in group)
+            for config, group in self._schedules_of(mode)
+        )
 
     def triggered(self, plan: StepPlan, config: SaveConfigMode) -> StepPlan:
         """The plan of a step at which a tensor that `config` watches is not finite."""
@@ -135,6 +140,12 @@ class SavePlan:
     def want_of(self, names: Iterable[str]) -> Want | None:
         """What is saved of a tensor that belongs to these collections."""
         return _want([self.collections[name] for name in names])
+
+    def _schedules_of(self, mode: ModeKeys) -> list[tuple[SaveConfigMode, list[Collection]]]:
+        schedules = self._schedules.get(mode)
+        if schedules is None:
+            schedules = self._schedules[mode] = self._scheduled(mode)
+        return schedules
 
     def _scheduled(self, mode: ModeKeys) -> list[tuple[SaveConfigMode, list[Collection]]]:
         """The included collections by schedule: there are fewer schedules than collections."""

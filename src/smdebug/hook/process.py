@@ -32,19 +32,25 @@ class ProcessHook(Generic[_Hook, _Collection]):
         self._collection = collection
         self.reset_collections()
 
-    def get_hook(self, json_config_path: str | Path | None, create: bool) -> _Hook | None:
-        """Returns the hook; one of another framework is forgotten."""
+    def get_hook(
+        self,
+        json_config_path: str | Path | None,
+        create: bool,
+        kind: type[_Hook] | None = None,
+    ) -> _Hook | None:
+        """Returns the hook; one of another framework, or of another kind, is forgotten."""
         if not environment.use_smdebug():
             return None
+        kind = kind or self._kind
         hook = current_hook()
-        if isinstance(hook, self._kind):
+        if isinstance(hook, kind):
             return hook
         if hook is not None:
             del_hook()
         if not create:
             return None
         try:
-            return self._kind.create_from_json_file(json_config_path)
+            return kind.create_from_json_file(json_config_path)
         except FileNotFoundError:
             return None
 

@@ -1,0 +1,248 @@
+"""The function that a Keras model runs for every batch, and one beside it that tells more.
+
+A model looks up `train_function` for every batch (`test_function`, `predict_function`): at a step
+that saves what is inside, the hook puts another function there, which Keras itself has made of the
+same step with additional results. It is traced once.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from smdebug.mode_keys import ModeKeys
+from smdebug.tensorflow.backend import keras, keras_backend, tf
+from smdebug.tensorflow.layers import ModelNames
+from smdebug.tensorflow.recording import Recording, as_it_is, replaced, watched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# Among the results of a step; sorted behind all others.
+_INSIDE, _RESULT = "~inside", "~result"
+
+
+class Kind(NamedTuple):
+    """What a model calls the function of a mode, what makes it, and the step in it."""
+
+    function: str
+    make: str
+    step: str
+
+
+KINDS = {
+    ModeKeys.TRAIN: Kind("train_function", "make_train_function", "train_step"),
+    ModeKeys.EVAL: Kind("test_function", "make_test_function", "test_step"),
+    ModeKeys.PREDICT: Kind("predict_function", "make_predict_function", "predict_step"),
+}
+
+
+class StandIn:
+    """What a model finds in place of its function while it trains, evaluates or predicts.
+
+    Args:
+        own: the model's own function, which runs unless there is something else to run.
+
+    Attributes:
+        own: the model's own function.
+        next: what runs instead of it, once.
+    """
+
+    def __init__(self, own: Any) -> None:
+        self.own = own
+        self.next: Any = None
+
+    def __call__(self, *args: Any) -> Any:
+        function, self.next = self.next or self.own, None
+        return function(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        # Somebody may look at the function.
+        return getattr(self.own, name)
+
+
+def put_in_place(model: Any, kind: Kind) -> StandIn | None:
+    """Puts something in the place of a model's function; None if there is no function."""
+    own = getattr(model, kind.function, None)
+    if own is None or isinstance(own, StandIn):
+        # It may be of a training that ended in an exception.
+        return own
+    stand_in = StandIn(own)
+    setattr(model, kind.function, stand_in)
+    return stand_in
+
+
+def take_away(model: Any, kind: Kind, stand_in: StandIn) -> None:
+    """Gives a model its own function back, unless it has got another one since."""
+    if getattr(model, kind.function, None) is stand_in:
+        setattr(model, kind.function, stand_in.own)
+
+
+class HiddenSteps(Exception):
+    """The function of the model does not run the model's own step."""
+
+
+class StepFunction:
+    """What stands in for a model's own function at a step that saves what is inside.
+
+    Args:
+        model: the model.
+        kind: which of its functions.
+        own: the model's own function.
+        wanted: says by name what is ever saved.
+        extra_optimizers: those that the model does not hold itself.
+
+    Attributes:
+        own: the model's own function.
+        stateful: whether the step draws random numbers whose state is the function's own. Then
+            only one of the two functions may run, or training would not be the same.
+        inside: what the last call saw: for each name a tensor of every replica.
+        called: whether it was ever called.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        kind: Kind,
+        own: Any,
+        wanted: Callable[[str], bool],
+        extra_optimizers: tuple[Any, ...] = (),
+    ) -> None:
+        self.own = own
+        self.stateful = self.called = False
+        self.inside: dict[str, list[Any]] = {}
+        self._model = model
+        self._kind = kind
+        self._wanted = wanted
+        self._optimizers = extra_optimizers
+        self._step = getattr(model, kind.step)
+        self._telling: Any = None
+        self._plain: Any = None
+
+    def __call__(self, *args: Any) -> Any:
+        """Runs one step, or as many as the model runs at once: what is inside is the first's."""
+        self.called = True
+        steps = steps_per_execution(self._model)
+        with self._made_to_tell(steps):
+            if self._telling is None:
+                self._telling = self._make()
+            result = self._without_inside(self._telling(*args))
+        for _ in range(steps - 1):
+            try:
+                result = self._run_plain(*args)
+            except (StopIteration, tf.errors.OutOfRangeError):
+                break
+        return result
+
+    def _without_inside(self, result: Any) -> Any:
+        if not isinstance(result, dict) or _INSIDE not in result:
+            raise HiddenSteps(
+                f"{type(self._model).__name__}.{self._kind.make} makes a function that does not "
+                f"run {self._kind.step}"
+            )
+        result = dict(result)
+        self.inside = result.pop(_INSIDE)
+        return result.get(_RESULT, result)
+
+    def _run_plain(self, *args: Any) -> Any:
+        """Runs one step of a model that runs several at once."""
+        with _single_steps(self._model):
+            if self._plain is None:
+                self._plain = self._make()
+            return self._plain(*args)
+
+    def _make(self) -> Any:
+        """Has Keras make a function of the step as it is now; the model keeps its own."""
+        before = getattr(self._model, self._kind.function)
+        getattr(self._model, self._kind.make)(force=True)
+        made = getattr(self._model, self._kind.function)
+        setattr(self._model, self._kind.function, before)
+        return made
+
+    @contextmanager
+    def _made_to_tell(self, steps: int) -> Iterator[None]:
+        with ExitStack() as stack:
+            if steps > 1:
+                stack.enter_context(_single_steps(self._model))
+            stack.enter_context(replaced(self._model, self._kind.step, self._telling_step))
+            stack.enter_context(watched(self._model, self._all_optimizers()))
+            strategy = replicas_of(self._model)
+            if strategy is not None:
+                stack.enter_context(replaced(strategy, "run", _run_of_all(strategy)))
+            if keras_backend() == "torch":
+                import torch
+
+                # Inside of a compiled function nothing is seen.
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            yield
+
+    @as_it_is
+    def _telling_step(self, data: Any) -> dict[str, Any]:
+        recording = Recording(self._model)
+        recording.see_data(data)
+        with recording.active():
+            result = self._step(data)
+        # Named only now: variables may have been made just before.
+        tensors = recording.tensors(ModelNames(self._model), self._wanted)
+        self.stateful = self.stateful or recording.has_state_of_its_own()
+        inside: dict[str, Any] = tensors
+        if replicas_of(self._model) is None:
+            inside = {name: [tensor] for name, tensor in tensors.items()}
+        if isinstance(result, dict):
+            return {**result, _INSIDE: inside}
+        return {_RESULT: result, _INSIDE: inside}
+
+    def _all_optimizers(self) -> list[Any]:
+        """Those that the model was compiled with, or has as its attributes."""
+        held = [getattr(self._model, "optimizer", None), *vars(self._model).values()]
+        found = {id(each): each for each in (*held, *self._optimizers) if is_optimizer(each)}
+        return list(found.values())
+
+
+def is_optimizer(value: Any) -> bool:
+    """Whether something is an optimizer of Keras."""
+    return isinstance(value, keras.optimizers.Optimizer | _legacy_optimizer())
+
+
+def _legacy_optimizer() -> Any:
+    legacy = getattr(keras.optimizers, "legacy", None)
+    return getattr(legacy, "Optimizer", keras.optimizers.Optimizer)
+
+
+def steps_per_execution(model: Any) -> int:
+    """How many batches a model takes at once."""
+    steps = getattr(model, "_steps_per_execution", None)
+    if steps is None:
+        steps = getattr(model, "steps_per_execution", None) or 1
+    return int(steps.numpy()) if hasattr(steps, "numpy") else int(steps)
+
+
+@contextmanager
+def _single_steps(model: Any) -> Iterator[None]:
+    """Has a model take one batch at once."""
+    name = "steps_per_execution" if "steps_per_execution" in vars(model) else "_steps_per_execution"
+    with replaced(model, name, 1 if name == "steps_per_execution" else None):
+        yield
+
+
+def replicas_of(model: Any) -> Any:
+    """Returns the strategy that runs a model on several devices; None if it runs on one."""
+    if keras_backend() != "tensorflow":
+        return None
+    strategy = model.distribute_strategy
+    return strategy if strategy.num_replicas_in_sync > 1 else None
+
+
+def _run_of_all(strategy: Any) -> Any:
+    """What replicas return is put together by Keras: what is inside of each is kept apart."""
+    original = strategy.run
+
+    def run(fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+        result = dict(original(fn, args=args, kwargs=kwargs, options=options))
+        result[_INSIDE] = {
+            name: list(strategy.experimental_local_results(value))
+            for name, value in result[_INSIDE].items()
+        }
+        return result
+
+    return as_it_is(run)

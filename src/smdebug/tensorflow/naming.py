@@ -1,0 +1,64 @@
+"""What tensors of TensorFlow and Keras are called in a run."""
+
+from __future__ import annotations
+
+from smdebug.config.collection import CollectionKeys
+
+GRADIENT_PREFIX = "gradients/"
+
+# What a layer took and returned: its name is in front.
+_LAYER_TENSOR = r"/(inputs|outputs)(_\d+)?$"
+LAYER_TENSORS = f"^(?!{GRADIENT_PREFIX}).*{_LAYER_TENSOR}"
+# What is no tensor of a layer, for a collection that names only layers.
+NOT_OF_A_LAYER = f"^(?!.*{_LAYER_TENSOR})"
+
+_WEIGHT = f"^(?!{GRADIENT_PREFIX})(.*/)?weights/"
+
+_KEYS = CollectionKeys
+KERAS_COLLECTIONS: dict[str, tuple[str, ...]] = {
+    _KEYS.ALL: (),
+    _KEYS.DEFAULT: (),
+    # The last part of a weight's name tells what it is; a layer may be called `bias`.
+    _KEYS.WEIGHTS: (f"{_WEIGHT}(?!.*bias[^/]*$)",),
+    _KEYS.BIASES: (f"{_WEIGHT}(.*/)?[^/]*bias[^/]*$",),
+    _KEYS.GRADIENTS: (f"^{GRADIENT_PREFIX}",),
+    _KEYS.LOSSES: (r"^[^/]*loss(_\d+)?$",),
+    # What the model reports, and the variables of its optimizer: named when they are seen.
+    _KEYS.METRICS: (),
+    _KEYS.OPTIMIZER_VARIABLES: (),
+    _KEYS.INPUTS: (r"^inputs(_\d+)?$",),
+    _KEYS.OUTPUTS: (r"^(labels|predictions)(_\d+)?$",),
+    _KEYS.LABELS: (r"^labels(_\d+)?$",),
+    _KEYS.PREDICTIONS: (r"^predictions(_\d+)?$",),
+    # All of them, unless regexes say which.
+    _KEYS.LAYERS: (),
+    _KEYS.SM_METRICS: (),
+    _KEYS.SEARCHABLE_SCALARS: (),
+    _KEYS.SCALARS: ("^scalar/",),
+}
+ALWAYS_SAVED = frozenset({_KEYS.LOSSES, _KEYS.METRICS, _KEYS.SM_METRICS, _KEYS.SEARCHABLE_SCALARS})
+
+
+def without_output(name: str) -> str:
+    """Returns a variable's name without the `:0` that TensorFlow ends it with."""
+    return name.rsplit(":", 1)[0] if ":" in name else name
+
+
+def gradient_name(variable: str) -> str:
+    """Returns the name of the gradient of a variable.
+
+    Example:
+        >>> gradient_name("dense/kernel:0")
+        'gradients/dense/kernelGrad'
+    """
+    return f"{GRADIENT_PREFIX}{without_output(variable)}Grad"
+
+
+def numbered(name: str, count: int) -> list[str]:
+    """Returns the names of so many tensors of one kind: one alone has no number.
+
+    Example:
+        >>> numbered("labels", 1), numbered("labels", 2)
+        (['labels'], ['labels_0', 'labels_1'])
+    """
+    return [name] if count == 1 else [f"{name}_{place}" for place in range(count)]

@@ -1,0 +1,262 @@
+"""What is seen inside of one step of a Keras model: layers, gradients, data.
+
+While a step is traced, what is seen are tensors that stand for values: they become additional
+results of the function that is traced. Where Keras runs eagerly they are the values.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from smdebug.tensorflow.backend import flatten, is_keras_3, is_tensor, keras, keras_backend, tf
+from smdebug.tensorflow.naming import numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from smdebug.tensorflow.layers import ModelNames
+
+# Random numbers whose state is the operation's own: another function has other ones.
+_OWN_STATE = frozenset(
+    {
+        "Multinomial", "ParameterizedTruncatedNormal", "RandomGamma", "RandomPoisson",
+        "RandomPoissonV2", "RandomShuffle", "RandomStandardNormal", "RandomUniform",
+        "RandomUniformInt", "TruncatedNormal",
+    }
+)  # fmt: skip
+
+_INPUTS, _OUTPUTS = "inputs", "outputs"
+_DATA = ("inputs", "labels", "predictions")
+
+
+class _Active(threading.local):
+    recording: Recording | None = None
+
+
+# Of this thread: replicas of a model are traced in threads of their own.
+_active = _Active()
+
+
+class Recording:
+    """The tensors of one step of one replica.
+
+    Args:
+        model: the model; what its own call returns are the predictions.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._eager = keras_backend() != "tensorflow" or tf.executing_eagerly()
+        self._graph = None if self._eager else tf.compat.v1.get_default_graph()
+        self._data: dict[str, list[Any]] = {}
+        self._layers: dict[tuple[int, str], list[Any]] = {}
+        self._called: dict[int, Any] = {}
+        self._in_loop: set[int] = set()
+        self._gradients: list[tuple[Any, Any, Any]] = []
+        self._depth = 0
+        self._batch_seen = False
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Takes note of what this thread does."""
+        before, _active.recording = _active.recording, self
+        try:
+            yield
+        finally:
+            _active.recording = before
+
+    def see_data(self, data: Any) -> None:
+        """Takes note of a batch."""
+        self._batch_seen = True
+        try:
+            x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+        except ValueError:
+            # A step of the model's own may take anything.
+            x, y = data, None
+        self._add_data("inputs", x)
+        self._add_data("labels", y)
+
+    def see_call(self, layer: Any, kind: str, value: Any) -> None:
+        """Takes note of what a layer took or returned."""
+        if layer is self._model:
+            if kind == _OUTPUTS:
+                self._add_data("predictions", value)
+            elif not self._batch_seen:
+                self._add_data("inputs", value)
+            return
+        self._called[id(layer)] = layer
+        if any(is_tensor(each) and not self._can_leave(each) for each in flatten(value)):
+            # In a loop: what is seen of the layer outside of it would be a part of the truth.
+            self._in_loop.add(id(layer))
+        self._layers.setdefault((id(layer), kind), []).extend(self._usable(value))
+
+    @contextmanager
+    def applying(self, optimizer: Any, pairs: Iterable[tuple[Any, Any]]) -> Iterator[None]:
+        """Takes note of the gradients that an optimizer is given, but not of one inside of it."""
+        if not self._depth:
+            scale = _scale(optimizer)
+            self._gradients += [(gradient, variable, scale) for gradient, variable in pairs]
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    def tensors(self, names: ModelNames, wanted: Callable[[str], bool]) -> dict[str, Any]:
+        """Returns what was seen of what is wanted, by name.
+
+        Operations that this adds come after all of the step's own.
+        """
+        found: dict[str, Any] = {}
+        for kind in _DATA:
+            values = self._data.get(kind, ())
+            found.update(zip(numbered(kind, len(values)), values, strict=True))
+        for (layer, kind), values in self._layers.items():
+            name = names.layer(self._called[layer])
+            if name is not None and layer not in self._in_loop:
+                found.update(zip(numbered(f"{name}/{kind}", len(values)), values, strict=True))
+        result = {name: value for name, value in found.items() if wanted(name)}
+        for gradient, variable, scale in self._gradients:
+            name = names.gradient(variable)
+            if name is not None and gradient is not None and wanted(name):
+                dense = _dense(gradient, scale)
+                if self._can_leave(dense):
+                    result[name] = self._kept(dense)
+        return result
+
+    def has_state_of_its_own(self) -> bool:
+        """Whether the step draws random numbers that another function would not draw."""
+        if self._graph is None:
+            return False
+        definition = self._graph.as_graph_def()
+        nodes = [definition.node, *(each.node_def for each in definition.library.function)]
+        return any(node.op in _OWN_STATE for group in nodes for node in group)
+
+    def _add_data(self, kind: str, value: Any) -> None:
+        self._data.setdefault(kind, []).extend(self._usable(value))
+
+    def _usable(self, value: Any) -> list[Any]:
+        """Those of the tensors in a structure that can leave the step."""
+        return [self._kept(each) for each in flatten(value) if self._can_leave(each)]
+
+    def _can_leave(self, value: Any) -> bool:
+        if not is_tensor(value):
+            return False
+        # A tensor of a loop or of a function inside of the step stays there.
+        return self._eager or getattr(value, "graph", None) is self._graph
+
+    def _kept(self, value: Any) -> Any:
+        # What PyTorch holds may be written to by what comes next.
+        return value.detach().clone() if keras_backend() == "torch" else value
+
+
+def _scale(optimizer: Any) -> Any:
+    """What gradients in mixed precision are multiplied with, where the optimizer divides again."""
+    scale = getattr(optimizer, "dynamic_scale", None)
+    if scale is None or not is_keras_3():
+        return None
+    return keras.ops.convert_to_tensor(scale)
+
+
+def _dense(gradient: Any, scale: Any) -> Any:
+    if tf is not None and isinstance(gradient, tf.IndexedSlices):
+        gradient = tf.convert_to_tensor(gradient)
+    return gradient if scale is None else gradient / keras.ops.cast(scale, gradient.dtype)
+
+
+# ---- where Keras is asked to tell
+
+
+@contextmanager
+def watched(model: Any, optimizers: Iterable[Any]) -> Iterator[None]:
+    """Has layers and optimizers tell the recording of their thread what they do."""
+    with ExitStack() as stack:
+        stack.enter_context(watched_layers(model))
+        for optimizer in optimizers:
+            name = "apply" if hasattr(optimizer, "apply") else "apply_gradients"
+            patched = _telling_apply if name == "apply" else _telling_apply_gradients
+            stack.enter_context(replaced(optimizer, name, patched(optimizer)))
+        yield
+
+
+@contextmanager
+def watched_layers(model: Any) -> Iterator[None]:
+    """Has layers tell the recording of their thread what they do."""
+    layer_class: Any = next(each for each in type(model).__mro__ if each.__name__ == "Layer")
+    original = layer_class.__call__
+    layer_class.__call__ = _telling_call(original)
+    try:
+        yield
+    finally:
+        layer_class.__call__ = original
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Gives an object an attribute of its own, past what Keras does with attributes."""
+    had, before = name in owner.__dict__, owner.__dict__.get(name)
+    owner.__dict__[name] = value
+    try:
+        yield
+    finally:
+        if had:
+            owner.__dict__[name] = before
+        else:
+            del owner.__dict__[name]
+
+
+def _telling_call(original: Any) -> Any:
+    @functools.wraps(original)
+    def telling(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recording = _active.recording
+        if recording is None:
+            return original(self, *args, **kwargs)
+        recording.see_call(self, _INPUTS, args or list(kwargs.values()))
+        result = original(self, *args, **kwargs)
+        recording.see_call(self, _OUTPUTS, result)
+        return result
+
+    return as_it_is(telling)
+
+
+def _telling_apply(optimizer: Any) -> Any:
+    original = optimizer.apply
+
+    @functools.wraps(original)
+    def telling(grads: Any, trainable_variables: Any = None) -> Any:
+        recording = _active.recording
+        if recording is None:
+            return original(grads, trainable_variables)
+        grads = list(grads)
+        variables = trainable_variables
+        if variables is None:
+            variables = optimizer._trainable_variables
+        with recording.applying(optimizer, zip(grads, variables, strict=False)):
+            return original(grads, trainable_variables)
+
+    return as_it_is(telling)
+
+
+def _telling_apply_gradients(optimizer: Any) -> Any:
+    original = optimizer.apply_gradients
+
+    @functools.wraps(original)
+    def telling(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        recording = _active.recording
+        if recording is None:
+            return original(grads_and_vars, *args, **kwargs)
+        pairs = list(grads_and_vars)
+        with recording.applying(optimizer, pairs):
+            return original(pairs, *args, **kwargs)
+
+    return as_it_is(telling)
+
+
+def as_it_is(function: Any) -> Any:
+    """Keeps AutoGraph from rewriting a function."""
+    # As `do_not_convert` does; but what it calls may have to be rewritten.
+    function.autograph_info__ = {}
+    return function

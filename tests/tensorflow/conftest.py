@@ -1,0 +1,20 @@
+"""What all tests of the TensorFlow hooks need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.leftovers import no_leftovers
+
+import smdebug.tensorflow as smd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_over() -> Iterator[None]:
+    """Every test begins and ends without a hook and without prepared collections."""
+    with no_leftovers(smd):
+        yield
