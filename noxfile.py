@@ -15,9 +15,14 @@ import nox
 nox.needs_version = ">=2024.4.15"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "core", "oldest", "pytorch", "xgboost", "interop"]
+nox.options.sessions = [
+    "lint", "core", "oldest", "pytorch", "tensorflow", "tensorflow_legacy", "xgboost", "interop",
+]  # fmt: skip
 
 TORCH = "torch==2.13.0"
+TENSORFLOW = "tensorflow-cpu==2.21.0"
+# The last one with Keras 2 and Estimator; it needs the packages of that time.
+TENSORFLOW_LEGACY = ["tensorflow-cpu==2.15.1", "numpy<2", "pyarrow<26", "pandas<3"]
 # The wheel without the code for GPUs, which is ten times as large.
 XGBOOST = "xgboost-cpu==3.2.0"
 
@@ -36,11 +41,16 @@ PEER_PACKAGES = [
 LINT_PACKAGES = ["ruff==0.17.4", "mypy==2.4.1", "nox"]
 TEST_PACKAGES = ["pytest>=8", "hypothesis>=6.100", "moto[server,s3]>=5", "tensorboard>=2.16"]
 
+# TensorFlow greets every process with a page of remarks on the machine.
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+
 # What the hook is measured against.
 BENCH_PACKAGES = ["wandb>=0.19", "tensorboard>=2.16"]
 
 # Tests that need another library have a session of their own.
-WITHOUT_FRAMEWORK = [f"--ignore=tests/{name}" for name in ("interop", "pytorch", "tensorflow", "xgboost")]
+WITHOUT_FRAMEWORK = [
+    f"--ignore=tests/{name}" for name in ("interop", "pytorch", "tensorflow", "xgboost")
+]
 
 
 @nox.session
@@ -77,6 +87,20 @@ def pytorch(session: nox.Session) -> None:
 
 
 @nox.session
+def tensorflow(session: nox.Session) -> None:
+    """The hooks for TensorFlow and for Keras 3, whose other backends are PyTorch and JAX."""
+    install(session, "-e", ".[cloud,sql]", TENSORFLOW, TORCH, "jax", *TEST_PACKAGES)
+    session.run("pytest", "tests/tensorflow", *session.posargs, env=QUIET)
+
+
+@nox.session
+def tensorflow_legacy(session: nox.Session) -> None:
+    """The same with Keras 2, and Estimator."""
+    install(session, "-e", ".[cloud,sql]", *TENSORFLOW_LEGACY, *TEST_PACKAGES)
+    session.run("pytest", "tests/tensorflow", *session.posargs, env=QUIET)
+
+
+@nox.session
 def xgboost(session: nox.Session) -> None:
     """The XGBoost hook and its examples."""
     install(session, "-e", ".[cloud,sql]", XGBOOST, "scikit-learn", *TEST_PACKAGES)
@@ -110,8 +134,10 @@ def gym(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """The performance figures, beside other libraries and the plain operations below us."""
-    install(session, "-e", ".[sql]", TORCH, XGBOOST, *BENCH_PACKAGES)
-    session.run("python", "-m", "benchmarks", "--peer", peer_python(session), *session.posargs)
+    install(session, "-e", ".[sql]", TORCH, XGBOOST, TENSORFLOW, *BENCH_PACKAGES)
+    session.run(
+        "python", "-m", "benchmarks", "--peer", peer_python(session), *session.posargs, env=QUIET
+    )
 
 
 def install(session: nox.Session, *packages: str) -> None:

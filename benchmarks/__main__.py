@@ -13,6 +13,7 @@ from benchmarks import (
     hook_memory,
     hundred_million,
     index_scale,
+    keras_cost,
     raw_tensors,
     rules_pass,
     xgboost_cost,
@@ -29,6 +30,7 @@ FIGURES = {
     "hook_memory": hook_memory.measure,
     "rules_pass": rules_pass.measure,
     "xgboost_cost": xgboost_cost.measure,
+    "keras_cost": keras_cost.measure,
 }
 
 

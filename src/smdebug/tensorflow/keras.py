@@ -30,7 +30,7 @@ from smdebug.tensorflow.functions import (
     take_away,
 )
 from smdebug.tensorflow.hook import TensorflowHook
-from smdebug.tensorflow.layers import ModelNames, distinct, variable_name
+from smdebug.tensorflow.layers import ModelNames, distinct, variable_name, weights_of
 from smdebug.tensorflow.naming import (
     KERAS_COLLECTIONS,
     LAYER_TENSORS,
@@ -537,7 +537,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
     def _model_names(self) -> ModelNames:
         """The names in the model; found again when it has got more variables."""
         model = self._registered if self.model is None else self.model
-        key = id(model), len(model.weights)
+        key = id(model), len(weights_of(model))
         if self._names is None or self._named != key:
             self._names, self._named = ModelNames(model), key
         return self._names

@@ -53,19 +53,20 @@ class ModelNames:
         owners: dict[int, tuple[Any, tuple[str, ...]]] = {}
         paths = {id(layer): path for layer, path, _ in found}
         for _, _, owner in found:
-            for variable in owner.weights:
+            for variable in weights_of(owner):
                 owners.setdefault(id(variable), (owner, paths[id(owner)]))
-        names = _variable_names(model.weights, owners)
+        weights = weights_of(model)
+        names = _variable_names(weights, owners)
         self.weights = tuple(
             Weight(
                 f"{self.layers[id(owners[id(v)][0])]}/weights/{names[id(v)]}:0",
                 gradient_name(names[id(v)]),
                 v,
             )
-            for v in model.weights
+            for v in weights
         )
         self._variables: dict[int, str] = {}
-        for variable in model.weights:
+        for variable in weights:
             # Keras 3 has the backend's variable inside of its own.
             for each in (variable, getattr(variable, "_value", variable)):
                 self._variables[id(each)] = names[id(variable)]
@@ -82,6 +83,15 @@ class ModelNames:
     def layer(self, layer: Any) -> str | None:
         """Returns what a layer is called; None if it is not of the model."""
         return self.layers.get(id(layer))
+
+
+def weights_of(layer: Any) -> list[Any]:
+    """Returns the variables of a layer or a model, as far as they exist."""
+    try:
+        return list(layer.weights)
+    except ValueError:
+        # A model of Keras 2 that has seen no data yet.
+        return []
 
 
 def variable_name(variable: Any) -> str:

@@ -1,0 +1,190 @@
+"""What the hook costs `fit` of a Keras model in graph mode: with it and without it, in turn."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.figure import Figure
+from smdebug.config.reduction import ReductionConfig
+from smdebug.tensorflow import KerasHook
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+keras = tf.keras
+
+BATCH, STEPS, BLOCK = 64, 200, 50
+REPETITIONS = 5
+# They trace, and are not counted.
+WARM_UP = 50
+_FIVE = ReductionConfig(reductions=["min", "max", "mean", "std"], norms=["l2"])
+_INSIDE = ["weights", "biases", "gradients"]
+SETUPS: dict[str, tuple[float, dict[str, Any]]] = {
+    # The first step is not counted; no other one saves anything.
+    "nothing saved at this step": (
+        1.02,
+        {"save_config": {"save_interval": 10**6}, "include_collections": [*_INSIDE, "layers"]},
+    ),
+    "losses and metrics every step": (1.05, {"save_config": {"save_interval": 1}}),
+    "five reductions of weights and gradients every 10 steps": (
+        1.10,
+        {
+            "save_config": {"save_interval": 10},
+            "include_collections": _INSIDE,
+            "reduction_config": _FIVE,
+        },
+    ),
+    "all layer outputs, weights and gradients raw every 50 steps": (
+        1.15,
+        {
+            "save_config": {"save_interval": 50},
+            "include_collections": [*_INSIDE, "outputs_of_layers"],
+        },
+    ),
+}
+
+
+class Turns:
+    """Lets two trainings run in turn, a block of steps each."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._turn = 0
+        self._left: set[int] = set()
+
+    def wait(self, who: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._turn == who or 1 - who in self._left)
+
+    def give(self, who: int) -> None:
+        with self._changed:
+            self._turn = 1 - who
+            self._changed.notify_all()
+
+    def leave(self, who: int) -> None:
+        with self._changed:
+            self._left.add(who)
+            self._changed.notify_all()
+
+
+class Before(keras.callbacks.Callback):
+    """The first callback of a training: waits for its turn and looks at the clock.
+
+    Args:
+        turns: who is to run.
+        who: the number of the training.
+    """
+
+    def __init__(self, turns: Turns, who: int) -> None:
+        super().__init__()
+        self._turns, self._who = turns, who
+        self.began = 0.0
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._turns.wait(self._who)
+        self.began = time.perf_counter()
+
+
+class After(keras.callbacks.Callback):
+    """The last callback of a training: looks at the clock again.
+
+    Args:
+        before: the first one.
+    """
+
+    def __init__(self, before: Before) -> None:
+        super().__init__()
+        self._before = before
+        self.seconds: list[float] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.seconds.append(time.perf_counter() - self._before.began)
+        if len(self.seconds) % BLOCK == 0:
+            self._before._turns.give(self._before._who)
+
+
+def measure(folder: Path, peer: str) -> list[Figure]:
+    # Whoever else uses the machine is in the figures: ratios of 1.01 need one at rest.
+    print(f"    Keras {tf.__version__} (load {os.getloadavg()[0]:.1f})", flush=True)
+    figures, first = [], []
+    for setup, (limit, options) in SETUPS.items():
+        ratios = []
+        for repetition in range(REPETITIONS):
+            alone, hooked = _trainings(options, repetition)
+            ratios.append(sum(hooked[WARM_UP:]) / sum(alone[WARM_UP:]))
+            if "outputs_of_layers" in options.get("include_collections", ()):
+                first.append(hooked[0] - alone[0])
+        what = f"Keras fit, CNN of 1 M parameters, batch {BATCH}, {setup}: our hook over none"
+        figures.append(Figure(what, f"<= {limit:g}x", ratios, "x", limit, digits=4))
+    traced = [1000 * each for each in first]
+    figures.append(Figure("Keras fit: tracing the second function, once", "", traced, "ms"))
+    return figures
+
+
+def _trainings(options: dict[str, Any], repetition: int) -> tuple[list[float], list[float]]:
+    """Trains with and without the hook; returns the seconds of every step of both."""
+    turns = Turns()
+    with tempfile.TemporaryDirectory() as place:
+        hook = KerasHook(f"{place}/run", **options)
+        if "outputs_of_layers" in hook.include_collections:
+            hook.get_collection("outputs_of_layers").include("/outputs$")
+        found: list[list[float]] = [[], []]
+        # Each goes first every other time.
+        threads = [
+            threading.Thread(target=_train, args=(turns, who, hooks, found))
+            for who, hooks in enumerate(([], [hook]) if repetition % 2 else ([hook], []))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        hook.close()
+    return (found[0], found[1]) if repetition % 2 else (found[1], found[0])
+
+
+def _train(turns: Turns, who: int, hooks: list[Any], found: list[list[float]]) -> None:
+    before = Before(turns, who)
+    after = After(before)
+    model, data = _model(), _data()
+    try:
+        model.fit(data, steps_per_epoch=WARM_UP + STEPS, verbose=0,
+                  callbacks=[before, *hooks, after])  # fmt: skip
+    finally:
+        found[who] = after.seconds
+        turns.leave(who)
+
+
+def _model() -> Any:
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((28, 28, 1)),
+            layers.Conv2D(32, 3),
+            layers.ReLU(),
+            layers.MaxPooling2D(),
+            layers.Conv2D(64, 3),
+            layers.ReLU(),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            layers.Dense(600, activation="relu"),
+            layers.Dense(10),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=["accuracy"])
+    return model
+
+
+def _data() -> Any:
+    random = np.random.default_rng(0)
+    images = random.standard_normal((BATCH * 16, 28, 28, 1)).astype(np.float32)
+    labels = random.integers(0, 10, BATCH * 16)
+    data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(BATCH).cache()
+    return data.repeat()
