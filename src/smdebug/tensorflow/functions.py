@@ -78,10 +78,6 @@ def take_away(model: Any, kind: Kind, stand_in: StandIn) -> None:
         setattr(model, kind.function, stand_in.own)
 
 
-class HiddenSteps(Exception):
-    """The function of the model does not run the model's own step."""
-
-
 class StepFunction:
     """What stands in for a model's own function at a step that saves what is inside.
 
@@ -98,6 +94,8 @@ class StepFunction:
             only one of the two functions may run, or training would not be the same.
         inside: what the last call saw: for each name a tensor of every replica.
         called: whether it was ever called.
+        ran: whether the last call has computed anything.
+        hidden: whether the model's function turned out not to run the model's step.
     """
 
     def __init__(
@@ -109,8 +107,8 @@ class StepFunction:
         extra_optimizers: tuple[Any, ...] = (),
     ) -> None:
         self.own = own
-        self.stateful = self.called = False
-        self.inside: dict[str, list[Any]] = {}
+        self.stateful = self.called = self.ran = self.hidden = False
+        self.inside: dict[str, tuple[Any, ...]] = {}
         self._model = model
         self._kind = kind
         self._wanted = wanted
@@ -121,12 +119,14 @@ class StepFunction:
 
     def __call__(self, *args: Any) -> Any:
         """Runs one step, or as many as the model runs at once: what is inside is the first's."""
-        self.called = True
+        self.called, self.ran = True, False
         steps = steps_per_execution(self._model)
         with self._made_to_tell(steps):
             if self._telling is None:
                 self._telling = self._make()
-            result = self._without_inside(self._telling(*args))
+            result = self._telling(*args)
+        self.ran = True
+        result = self._without_inside(result)
         for _ in range(steps - 1):
             try:
                 result = self._run_plain(*args)
@@ -136,10 +136,9 @@ class StepFunction:
 
     def _without_inside(self, result: Any) -> Any:
         if not isinstance(result, dict) or _INSIDE not in result:
-            raise HiddenSteps(
-                f"{type(self._model).__name__}.{self._kind.make} makes a function that does not "
-                f"run {self._kind.step}"
-            )
+            # A function of the model's own making.
+            self.hidden, self.inside = True, {}
+            return result
         result = dict(result)
         self.inside = result.pop(_INSIDE)
         return result.get(_RESULT, result)
@@ -187,7 +186,7 @@ class StepFunction:
         self.stateful = self.stateful or recording.has_state_of_its_own()
         inside: dict[str, Any] = tensors
         if replicas_of(self._model) is None:
-            inside = {name: [tensor] for name, tensor in tensors.items()}
+            inside = {name: (tensor,) for name, tensor in tensors.items()}
         if isinstance(result, dict):
             return {**result, _INSIDE: inside}
         return {_RESULT: result, _INSIDE: inside}
@@ -225,6 +224,18 @@ def _single_steps(model: Any) -> Iterator[None]:
         yield
 
 
+def can_look_inside(model: Any) -> bool:
+    """Whether a model runs where a second function may take turns with its own.
+
+    Processes that train together must run the same functions at the same time.
+    """
+    if keras_backend() != "tensorflow":
+        return keras_backend() == "torch"
+    strategy = model.distribute_strategy
+    known = tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy
+    return isinstance(strategy, known) or "Default" in type(strategy).__name__
+
+
 def replicas_of(model: Any) -> Any:
     """Returns the strategy that runs a model on several devices; None if it runs on one."""
     if keras_backend() != "tensorflow":
@@ -240,7 +251,8 @@ def _run_of_all(strategy: Any) -> Any:
     def run(fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         result = dict(original(fn, args=args, kwargs=kwargs, options=options))
         result[_INSIDE] = {
-            name: list(strategy.experimental_local_results(value))
+            # No list: tf.data would make one tensor of it.
+            name: tuple(strategy.experimental_local_results(value))
             for name, value in result[_INSIDE].items()
         }
         return result

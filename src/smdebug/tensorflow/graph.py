@@ -3,6 +3,10 @@
 A tensor that the run computes anyway is fetched with it, which adds nothing to what is executed.
 Any other tensor is computed after the run, from values of that very run, and only if everything it
 needs has no effect but its result. A failure there does not reach the run of the user.
+
+TensorFlow computes a chain of operations at once, with other roundings, where nobody looks inside.
+A tensor in the middle of such a chain is therefore also computed after the run: fetched with it, it
+would change the last bits of what is trained.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ _EXITS, _BACK_EDGES = ("Exit", "RefExit"), ("NextIteration", "RefNextIteration")
 # Deeper than anybody goes: counting ends there whatever a graph looks like.
 _DEEPEST = 100
 _PLACEHOLDERS = ("Placeholder", "PlaceholderV2")
+# They look at what a tensor is like, and are often gone before a run begins.
+_SHAPES = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
 # What they return is a message for TensorBoard.
 _SUMMARIES = ("Summary", "SummaryV2")
 
@@ -78,9 +84,7 @@ class GraphView:
             fetched = []
         key = (tuple(each.name for each in fetched), fed)
         if key not in self._runs:
-            operations = [each.op if isinstance(each, tf.Tensor) else each
-                          for each in fetched if each.name not in fed]  # fmt: skip
-            self._runs[key] = RunView(self, operations, fed)
+            self._runs[key] = RunView(self, fetched, fed)
         return self._runs[key]
 
     def can_fetch(self, tensor: Any) -> bool:
@@ -120,21 +124,25 @@ class RunView:
 
     Args:
         view: the graph.
-        fetched: the operations that the user asked for.
+        fetched: the tensors and operations that the user asked for.
         fed: the names of the tensors that the user gave values.
     """
 
     def __init__(self, view: GraphView, fetched: Iterable[Any], fed: frozenset[str]) -> None:
         self._view = view
         self._fed = fed
+        # What is looked at anyway, and what was found out.
+        self._free = dict.fromkeys([*(each.name for each in fetched), *fed], True)
         self._repeatable: dict[Any, bool] = {}
-        self._executed = self._with_ancestors(fetched)
+        self._executed = self._with_ancestors(
+            each.op if isinstance(each, tf.Tensor) else each
+            for each in fetched
+            if each.name not in fed
+        )
 
-    def has(self, tensor: Any) -> bool:
-        """Whether the run returns this tensor without executing anything more."""
-        if tensor.name in self._fed:
-            return True
-        return tensor.op in self._executed and self._view.can_fetch(tensor)
+    def fetches(self, tensor: Any) -> bool:
+        """Whether the tensor is to be fetched with the run."""
+        return self._has(tensor) and (self._is_free(tensor) or not self.can_repeat(tensor))
 
     def can_repeat(self, tensor: Any) -> bool:
         """Whether the tensor can be computed again after the run, without any other effect."""
@@ -194,8 +202,33 @@ class RunView:
         needed = [each.op for each in operation.inputs if not self._is_source(each)]
         return needed + [each for each in operation.control_inputs if not self._is_fed(each)]
 
+    def _has(self, tensor: Any) -> bool:
+        """Whether the run can return this tensor without executing anything more."""
+        if tensor.name in self._fed:
+            return True
+        return tensor.op in self._executed and self._view.can_fetch(tensor)
+
     def _is_source(self, tensor: Any) -> bool:
-        return self.has(tensor) and self._view.graph.is_feedable(tensor)
+        feedable = self._view.graph.is_feedable(tensor)
+        return feedable and self._has(tensor) and self._is_free(tensor)
+
+    def _is_free(self, tensor: Any) -> bool:
+        """Whether fetching a tensor of the run leaves the rest as it is computed without that."""
+        if tensor.name not in self._free:
+            self._free[tensor.name] = not self._is_passed_on(tensor)
+        return self._free[tensor.name]
+
+    def _is_passed_on(self, tensor: Any) -> bool:
+        """Whether a tensor is only a step between two operations, which may become one."""
+        operation = tensor.op
+        if operation.type in _READERS or not operation.inputs or operation.control_inputs:
+            return False
+        # Computed again, it would have to be from something that may have changed.
+        if not _may_run_again(operation) or not all(self._has(each) for each in operation.inputs):
+            return False
+        users = [each for each in tensor.consumers() if each in self._executed]
+        users = [each for each in users if each.type not in _SHAPES]
+        return len(users) < 2 and all(_may_run_again(each) for each in users)
 
     def _is_fed(self, operation: Any) -> bool:
         # Of a placeholder that is fed nothing is left, not even what waits for it.

@@ -23,6 +23,7 @@ from smdebug.tensorflow.functions import (
     KINDS,
     StandIn,
     StepFunction,
+    can_look_inside,
     is_optimizer,
     put_in_place,
     replicas_of,
@@ -37,6 +38,7 @@ from smdebug.tensorflow.naming import (
     NOT_OF_A_LAYER,
     gradient_name,
 )
+from smdebug.tensorflow.needs import include_layers
 from smdebug.tensorflow.recording import as_it_is
 from smdebug.tensorflow.replicas import OfReplica, ReplicatedOutput, worker_names, worker_of
 from smdebug.tensorflow.tape import Tapes
@@ -77,7 +79,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         self._running: StepFunction | None = None
         self._optimizers: tuple[Any, ...] = ()
         self._optimizer_variables: tuple[Any, ...] = ()
-        self._in_fit = False
+        self._in_fit = self._by_hand = False
         self._said: set[str] = set()
         # What the last training step has saved of what Keras reports.
         self._logged: set[str] = set()
@@ -102,6 +104,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
                 "trained"
             )
         self._registered = model
+        self._collections_asked_for = True
 
     def wrap_optimizer(self, optimizer: Any) -> Any:
         """Has the gradients that an optimizer is given, and its variables, saved.
@@ -149,6 +152,39 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
 
     # ---- saving by hand
 
+    def set_mode(self, mode: ModeKeys) -> None:
+        """Sets the mode of the steps to come; `fit`, `evaluate` and `predict` do it themselves.
+
+        In a loop of one's own an evaluation has no tape that would begin a step: what is saved by
+        hand after `set_mode(modes.EVAL)`, or PREDICT, is one step of that mode.
+        """
+        super().set_mode(mode)
+        self._by_hand = mode in (ModeKeys.EVAL, ModeKeys.PREDICT)
+
+    def save_scalar(
+        self,
+        name: str,
+        value: Any,
+        sm_metric: bool = False,
+        timestamp: float | None = None,
+    ) -> None:
+        """Saves a number; see `BaseHook.save_scalar`."""
+        self._begin_by_hand()
+        super().save_scalar(name, value, sm_metric, timestamp)
+
+    def save_tensor(
+        self, tensor_name: str, tensor_value: Any, collections_to_write: Any = "default"
+    ) -> None:
+        """Saves a tensor; see `BaseHook.save_tensor`."""
+        self._begin_by_hand()
+        super().save_tensor(tensor_name, tensor_value, collections_to_write)
+
+    def _begin_by_hand(self) -> None:
+        """Begins a step where nothing else does."""
+        if self._by_hand:
+            self._by_hand = False
+            self._begin_step()
+
     @as_it_is
     def save_tape_logs(self, model_inputs: Any = None, outputs: Any = None) -> None:
         """Saves the inputs and the predictions of a model, in a loop of one's own.
@@ -157,6 +193,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             model_inputs: what the model was given: saved as `inputs`.
             outputs: what it returned: saved as `predictions`.
         """
+        self._begin_by_hand()
         self._tapes.save("inputs", model_inputs)
         self._tapes.save("predictions", outputs)
 
@@ -169,6 +206,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         """
         checks.text("tensor_name", tensor_name)
         value = self._as_array(tensor_name, tensor_value)
+        self._begin_by_hand()
         with self._entered():
             self._offer_metric(tensor_name, value)
         self._guard.raise_if_asked()
@@ -212,6 +250,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
     def set_model(self, model: Any) -> None:
         """Says which model it is; Keras calls it."""
         keras.callbacks.Callback.set_model(self, model)
+        self._collections_asked_for = True
         if not is_keras_3() and getattr(model, "_is_compiled", False) and not self._closed:
             # Keras 2 has looked the function up before an evaluation says that it begins.
             model.make_test_function()
@@ -260,7 +299,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         """Saves what an epoch came to, at its last step, whatever the schedule; Keras calls it."""
         if not self._takes_part() or not self._saves():
             return
-        self.set_mode(ModeKeys.TRAIN)
+        self._run_in(ModeKeys.TRAIN)
         with self._entered():
             self._save_epoch({"epoch": epoch, **(logs or {})})
 
@@ -276,6 +315,8 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         """Ends a `fit` and publishes what was saved; Keras calls it. More may follow."""
         self._in_fit = False
         self._end()
+        if self._closed:
+            self._forget_model()
 
     # ---- a step of Keras
 
@@ -287,18 +328,22 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             self._say("this hook saves nothing: it was closed, or made in another process")
             return
         self._running = None
-        self.set_mode(mode)
+        self._run_in(mode)
         self._put_in_place(mode)
 
     def _end(self) -> None:
         self._running = None
         if self._in_fit:
             # A validation or a prediction in the middle of it.
-            self.set_mode(ModeKeys.TRAIN)
+            self._run_in(ModeKeys.TRAIN)
             return
         self._take_away()
         if self._takes_part():
             self.flush()
+
+    def _run_in(self, mode: ModeKeys) -> None:
+        self._steps.set_mode(mode)
+        self._by_hand = False
 
     def _put_in_place(self, mode: ModeKeys) -> None:
         """Makes room for another function in the place of the model's."""
@@ -316,14 +361,14 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         if not self._takes_part():
             return
         self._running = None
-        self.set_mode(mode)
+        self._run_in(mode)
         if mode is ModeKeys.TRAIN:
             self._logged.clear()
         capture = self._begin_step()
-        if self._closed or not self._writes or self._guard.failed is not None:
-            return
-        with self._entered():
-            self._prepare(mode, capture)
+        if self._ready and self._writes:
+            # Also where saving has failed: a step that must go on in the other function does.
+            with self._entered():
+                self._prepare(mode, capture)
 
     def _end_batch(self, batch: int, logs: Any) -> None:
         function, self._running = self._running, None
@@ -360,23 +405,24 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         function = self._running
         assert function is not None
         try:
-            return function(*args)
+            result = function(*args)
         except Exception as error:
-            if not _is_from_tracing(self.model, error):
+            if function.ran or not _is_from_tracing(self.model, error):
                 raise
-            self._give_up(function, error)
+            why = f"its step could not be traced a second time: {type(error).__name__}: {error}"
+            self._give_up(function, why)
             return function.own(*args)
+        if function.hidden:
+            self._give_up(function, "its function does not run its step")
+        return result
 
-    def _give_up(self, function: StepFunction, error: Exception) -> None:
+    def _give_up(self, function: StepFunction, why: str) -> None:
         """Leaves a model alone whose step cannot be looked into."""
         self._running = None
         for mode, (key, known) in self._functions.items():
             if known is function:
                 self._functions[mode] = key, None
-        logger.warning(
-            "the inside of %s is not saved: its step could not be traced a second time: %s: %s",
-            type(self.model).__name__, type(error).__name__, error,
-        )  # fmt: skip
+        logger.warning("the inside of %s is not saved: %s", type(self.model).__name__, why)
 
     def _function(self, mode: ModeKeys, own: Any) -> StepFunction | None:
         """What runs in place of the model's function in this mode; None if it is never needed."""
@@ -405,6 +451,13 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
                 "on the JAX backend of Keras the inside of a step cannot be seen: weights, "
                 "optimizer variables, losses and metrics are saved; gradients, layers, inputs, "
                 "labels and predictions are not"
+            )
+            return False
+        if not can_look_inside(self.model):
+            self._say(
+                f"under {type(self.model.distribute_strategy).__name__} the inside of a step "
+                "cannot be seen: weights, optimizer variables, losses and metrics are saved; "
+                "gradients, layers, inputs, labels and predictions are not"
             )
             return False
         if mode is ModeKeys.PREDICT and steps_per_execution(self.model) > 1:
@@ -445,7 +498,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             if self.save_all_workers:
                 self._offer_replicas(name, values[1:])
 
-    def _offer_replicas(self, name: str, values: list[Any]) -> None:
+    def _offer_replicas(self, name: str, values: tuple[Any, ...]) -> None:
         """Takes what other replicas of the model have under the same name."""
         capture = self._capture
         want = None if capture is None or capture.plan is None else capture.plan.want(name)
@@ -540,6 +593,8 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         key = id(model), len(weights_of(model))
         if self._names is None or self._named != key:
             self._names, self._named = ModelNames(model), key
+            # Names that collections and rules are waiting for may be there now.
+            self._collections_asked_for = True
         return self._names
 
     # ---- what BaseHook asks
@@ -548,6 +603,9 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         for collection in self.collection_manager.get_collections().values():
             if isinstance(collection, Collection):
                 collection.resolve(self._names_of_variable)
+        if self.model is not None or self._registered is not None:
+            for fed in self._fed:
+                include_layers(fed, self._model_names())
         layers = self.collection_manager.get(CollectionKeys.LAYERS)
         if not layers.include_regex and not layers.tensor_names:
             layers.include(LAYER_TENSORS)
@@ -586,7 +644,19 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         self._running = None
         self._take_away()
         self._functions.clear()
-        self._names = None
+        self._names = self._registered = None
+        if not self._in_fit:
+            self._forget_model()
+
+    def _forget_model(self) -> None:
+        # It may be large, and the hook may live as long as the process.
+        keras.callbacks.Callback.set_model(self, None)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        keras.callbacks.Callback.__init__(self)
+        self._places, self._said = {}, set()
+        self._running, self._in_fit, self._by_hand = None, False, False
 
     def _say(self, message: str) -> None:
         if message not in self._said:

@@ -37,12 +37,11 @@ class ModelNames:
     Attributes:
         weights: its variables.
         layers: the name of each layer, by its id.
+        named_layers: each layer of it, with its name; the model itself is none.
     """
 
     def __init__(self, model: Any) -> None:
         found = list(_layers(model, ()))
-        # Kept: an id is only good as long as what it is of lives.
-        self._alive = [layer for layer, _, _ in found]
         short = Counter(layer.name for layer, _, _ in found)
         self.layers = distinct(
             {
@@ -50,6 +49,10 @@ class ModelNames:
                 for layer, path, _ in found
             }
         )
+        # Kept: an id is only good as long as what it is of lives.
+        self.named_layers = [
+            (layer, self.layers[id(layer)]) for layer, _, _ in found if layer is not model
+        ]
         owners: dict[int, tuple[Any, tuple[str, ...]]] = {}
         paths = {id(layer): path for layer, path, _ in found}
         for _, _, owner in found:

@@ -295,12 +295,12 @@ class SessionHook(TensorflowHook, _SessionRunHook):
         """Adds a tensor, and what else it takes to save it."""
         name = tensors[0].name
         for tensor in tensors:
-            if not run.has(tensor) and not run.can_repeat(tensor):
+            if not run.fetches(tensor) and not run.can_repeat(tensor):
                 self._say_missing(name, run.obstacle(tensor), plan)
                 return
         reading.offered.append(name)
         for tensor in tensors:
-            where = reading.fetched if run.has(tensor) else reading.repeated
+            where = reading.fetched if run.fetches(tensor) else reading.repeated
             where[tensor.name] = tensor
 
     def _say_missing(self, name: str, why: str, plan: StepPlan) -> None:

@@ -88,8 +88,9 @@ class Tapes:
     def _hand(self, pairs: Pairs) -> None:
         if not pairs:
             return
-        steps = self._last or TapeSteps(self._hook, self)
-        steps.hand(pairs)
+        # An evaluation between tapes is a step that began by itself.
+        steps = self._last if self._hook.mode is ModeKeys.TRAIN else None
+        (steps or TapeSteps(self._hook, self)).hand(pairs)
 
 
 class TapeSteps:

@@ -41,10 +41,15 @@ def is_symbolic(value: Any) -> bool:
 
 def value_of(variable: Any) -> Any:
     """Returns what a variable holds now, which later updates leave as it is."""
-    value = getattr(variable, "value", variable)
-    if callable(value):
-        return value()
-    return tf.convert_to_tensor(value) if keras_backend() == "tensorflow" else value
+    if keras_backend() != "tensorflow":
+        return getattr(variable, "value", variable)
+    # Keras 3 has the variable of TensorFlow inside of its own.
+    inner = variable if isinstance(variable, tf.Variable) else variable.value
+    strategy = getattr(inner, "_distribute_strategy", None)
+    if strategy is not None and strategy.extended._in_multi_worker_mode():
+        # To read it as a whole would wait for all processes.
+        inner = strategy.experimental_local_results(inner)[0]
+    return tf.convert_to_tensor(inner)
 
 
 def take(name: str, tensor: Any, want: Want) -> Taken | None:

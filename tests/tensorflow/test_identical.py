@@ -1,0 +1,502 @@
+"""Training goes the same way with a hook as without, to the last bit."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tests.tensorflow.models import (
+    BATCH,
+    CLASSES,
+    FEATURES,
+    KERAS_3,
+    Subclassed,
+    batches,
+    compiled,
+    data,
+    features,
+    fit,
+    functional,
+    image_model,
+    images,
+    labels,
+    optimizer_values,
+    seeded,
+    sequences,
+    sequential,
+    targets,
+    tokens,
+)
+
+import smdebug.tensorflow as smd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+keras = tf.keras
+layers = keras.layers
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*end of sequence.*:UserWarning", "ignore:Your input ran out of data:UserWarning"
+)
+needs_keras_3 = pytest.mark.skipif(not KERAS_3, reason="only Keras 3 has it")
+EPOCHS = 2
+
+
+class Outcome:
+    """All there is of a training, to the last bit."""
+
+    def __init__(self, model: Any, history: Any, *more: Any) -> None:
+        self.weights = [each.tobytes() for each in model.get_weights()]
+        self.optimizer = [each.tobytes() for each in optimizer_values(model.optimizer)]
+        self.history = history
+        self.more = [np.asarray(each).tobytes() for each in more]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Outcome) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+# ---- models
+
+
+def classes(model: Any, optimizer: Any = "adam", **options: Any) -> Any:
+    return compiled(model, optimizer, **options)
+
+
+def dense() -> Any:
+    return classes(sequential())
+
+
+def dropout() -> Any:
+    return classes(sequential(layers.Dropout(0.4), layers.GaussianNoise(0.1)))
+
+
+def frozen_start() -> Any:
+    model = sequential(layers.Dropout(0.3))
+    model.get_layer("first").trainable = False
+    return classes(model)
+
+
+class Noise(layers.Layer):  # type: ignore[misc, unused-ignore]
+    """Adds random numbers of TensorFlow."""
+
+    def call(self, given: Any) -> Any:
+        return given + tf.random.normal(tf.shape(given)) * tf.random.uniform([])
+
+
+class Shuffled(layers.Layer):  # type: ignore[misc, unused-ignore]
+    """Mixes the rows of a batch."""
+
+    def call(self, given: Any) -> Any:
+        return given + 0.1 * tf.random.shuffle(given) + tf.random.truncated_normal([1])
+
+
+class Sampled(layers.Layer):  # type: ignore[misc, unused-ignore]
+    """Adds a loss of some classes drawn at random."""
+
+    def build(self, shape: Any) -> None:
+        self.kernel = self.add_weight(shape=(20, shape[-1]), name="kernel")
+        self.bias = self.add_weight(shape=(20,), name="bias")
+
+    def call(self, given: Any) -> Any:
+        drawn = tf.ones((tf.shape(given)[0], 1), tf.int64)
+        self.add_loss(
+            tf.reduce_mean(
+                tf.nn.sampled_softmax_loss(
+                    tf.convert_to_tensor(self.kernel), tf.convert_to_tensor(self.bias), drawn,
+                    given, num_sampled=4, num_classes=20,
+                )  # fmt: skip
+            )
+        )
+        return given
+
+
+class Generated(layers.Layer):  # type: ignore[misc, unused-ignore]
+    """Adds random numbers of a generator that has a variable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = tf.random.Generator.from_seed(3)
+
+    def call(self, given: Any) -> Any:
+        return given + self.generator.normal(tf.shape(given))
+
+
+def noise() -> Any:
+    return classes(sequential(Noise()))
+
+
+def shuffled() -> Any:
+    return classes(sequential(Shuffled()), jit_compile=False)
+
+
+def sampled() -> Any:
+    return classes(sequential(Sampled()), jit_compile=False)
+
+
+def generated() -> Any:
+    return classes(sequential(Generated()), jit_compile=False)
+
+
+def unbuilt() -> Any:
+    return classes(Subclassed())
+
+
+def pictures() -> Any:
+    return classes(image_model())
+
+
+def augmented() -> Any:
+    return classes(
+        keras.Sequential(
+            [
+                keras.Input((8, 8, 1)),
+                layers.RandomFlip(),
+                layers.RandomRotation(0.2),
+                layers.Conv2D(2, 3),
+                layers.BatchNormalization(),
+                layers.SpatialDropout2D(0.2),
+                layers.Flatten(),
+                layers.Dense(CLASSES),
+            ]
+        )
+    )
+
+
+def recurrent() -> Any:
+    return classes(
+        keras.Sequential(
+            [
+                keras.Input((5, 3)),
+                layers.Bidirectional(layers.LSTM(3, return_sequences=True, dropout=0.2)),
+                layers.GRU(4, recurrent_dropout=0.2),
+                layers.Dense(CLASSES),
+            ]
+        )
+    )
+
+
+def stateful() -> Any:
+    given = keras.Input(batch_shape=(BATCH, 5, 3))
+    inner = layers.LSTM(3, stateful=True)(given)
+    return classes(keras.Model(given, layers.Dense(CLASSES)(inner)))
+
+
+def attention() -> Any:
+    given = keras.Input((5,), dtype="int32")
+    words = layers.Embedding(11, 4)(given)
+    mixed = layers.MultiHeadAttention(2, 2, dropout=0.1)(words, words)
+    both = layers.LayerNormalization()(layers.Add()([words, mixed]))
+    return classes(keras.Model(given, layers.Dense(CLASSES)(layers.Flatten()(both))))
+
+
+def shared() -> Any:
+    first, second = keras.Input((FEATURES,), name="one"), keras.Input((FEATURES,), name="two")
+    layer = layers.Dense(4, "tanh", name="same")
+    both = layers.Concatenate()([layer(first), layers.Dropout(0.2)(layer(second))])
+    outputs = {"a": layers.Dense(CLASSES, name="a")(both), "b": layers.Dense(1, name="b")(both)}
+    model = keras.Model([first, second], outputs)
+    model.compile(
+        "adam",
+        loss={"a": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "b": "mse"},
+        loss_weights={"a": 1.0, "b": 0.3},
+    )
+    return model
+
+
+class OwnStep(Subclassed):
+    """A model that trains in its own way."""
+
+    def train_step(self, given: Any) -> Any:
+        x, y = given[:2]
+        with tf.GradientTape() as tape:
+            found = self(x + tf.random.normal(tf.shape(x)), training=True)
+            loss = self.compute_loss(x=x, y=y, y_pred=found)
+        variables = self.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return {"loss": loss, "largest": tf.reduce_max(tf.abs(gradients[0]))}
+
+
+def own_step() -> Any:
+    return classes(OwnStep(), metrics=[])
+
+
+class Gan(keras.Model):  # type: ignore[misc, unused-ignore]
+    """Two networks, two optimizers, noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = keras.Sequential(
+            [keras.Input((2,)), layers.Dense(4, "relu"), layers.Dense(FEATURES)], name="generator"
+        )
+        self.critic = keras.Sequential(
+            [keras.Input((FEATURES,)), layers.Dense(4, "relu"), layers.Dropout(0.2),
+             layers.Dense(1)], name="critic",
+        )  # fmt: skip
+
+    def call(self, given: Any) -> Any:
+        return self.critic(given)
+
+    def compile(self, first: Any, second: Any) -> None:
+        super().compile(optimizer=first)
+        self.second_optimizer = second
+
+    def train_step(self, given: Any) -> Any:
+        real = given[0] if isinstance(given, tuple) else given
+        rows = tf.shape(real)[0]
+        with tf.GradientTape() as tape:
+            made = self.generator(tf.random.normal((rows, 2)), training=True)
+            difference = self.critic(made, training=True) - self.critic(real, training=True)
+            critic_loss = tf.reduce_mean(tf.square(difference - 1))
+        _apply(tape, critic_loss, self.critic, self.second_optimizer)
+        with tf.GradientTape() as tape:
+            made = self.generator(tf.random.normal((rows, 2)), training=True)
+            loss = -tf.reduce_mean(self.critic(made, training=True))
+        _apply(tape, loss, self.generator, self.optimizer)
+        return {"critic_loss": critic_loss, "loss": loss}
+
+
+def _apply(tape: Any, loss: Any, model: Any, optimizer: Any) -> None:
+    variables = model.trainable_variables
+    optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+
+def gan() -> Any:
+    model = Gan()
+    model.compile(keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.1))
+    return model
+
+
+def scaled_gan() -> Any:
+    model = Gan()
+    scaled = keras.mixed_precision.LossScaleOptimizer
+    model.compile(scaled(keras.optimizers.SGD(1e-6)), scaled(keras.optimizers.SGD(1e-6)))
+    return model
+
+
+def mixed() -> Any:
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        return classes(sequential(layers.Dropout(0.2)))
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+
+
+def clipped() -> Any:
+    return classes(sequential(), keras.optimizers.Adam(0.01, clipnorm=0.01))
+
+
+def accumulated() -> Any:
+    optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=3)
+    return classes(sequential(layers.Dropout(0.2)), optimizer)
+
+
+def averaged() -> Any:
+    optimizer = keras.optimizers.SGD(
+        0.1, momentum=0.9, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=4
+    )
+    return classes(sequential(), optimizer)
+
+
+def scheduled() -> Any:
+    rate = keras.optimizers.schedules.ExponentialDecay(0.1, 3, 0.5)
+    return classes(sequential(), keras.optimizers.RMSprop(rate))
+
+
+def eager() -> Any:
+    return classes(sequential(layers.Dropout(0.3), Noise()), run_eagerly=True)
+
+
+def together() -> Any:
+    return classes(sequential(layers.Dropout(0.3)), steps_per_execution=2)
+
+
+def together_without_chance() -> Any:
+    return classes(sequential(), steps_per_execution=3)
+
+
+def by_xla() -> Any:
+    return classes(image_model(), jit_compile=True)
+
+
+def without_xla() -> Any:
+    return classes(image_model(), jit_compile=False)
+
+
+class Branches(Subclassed):
+    """Layers inside of a `tf.function`, a condition and a loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = layers.Dropout(0.3)
+        self.often = layers.Dense(8, name="often")
+
+    @tf.function
+    def inner(self, given: Any) -> Any:
+        return self.drop(self.first(given), training=True)
+
+    def call(self, given: Any, training: bool | None = None) -> Any:
+        found = self.inner(given)
+        found = tf.cond(
+            tf.reduce_mean(given) > 0, lambda: self.often(found), lambda: self.often(-found)
+        )
+        for _ in tf.range(2):
+            found = self.often(found)
+        return self.second(found)
+
+
+def branches() -> Any:
+    model = Branches()
+    model(np.zeros((1, FEATURES), np.float32))
+    return classes(model, jit_compile=False)
+
+
+# ---- data
+
+
+def rows() -> tuple[Any, Any]:
+    return data(36)
+
+
+def a_dataset() -> tuple[Any, Any]:
+    values, found = data(36)
+    dataset = batches(values, found).map(
+        lambda x, y: (x + tf.random.stateless_normal(tf.shape(x), [1, 2]), y)
+    )
+    return dataset, None
+
+
+def unknown_length() -> tuple[Any, Any]:
+    return batches(*data(36)).filter(lambda x, y: True), None
+
+
+def generator() -> tuple[Any, Any]:
+    values, found = data(36)
+
+    def give() -> Iterator[Any]:
+        while True:
+            for begin in range(0, len(values), BATCH):
+                yield values[begin : begin + BATCH], found[begin : begin + BATCH]
+
+    return give(), None
+
+
+def picture_rows() -> tuple[Any, Any]:
+    return images(20), labels(features(20))
+
+
+def moments() -> tuple[Any, Any]:
+    return sequences(), labels(features())
+
+
+def sentences() -> tuple[Any, Any]:
+    return tokens(), labels(features())
+
+
+def two_inputs() -> tuple[Any, Any]:
+    values, found = data(36)
+    return [values, values[::-1].copy()], {"a": found, "b": targets(36)[1]}
+
+
+class Training(NamedTuple):
+    """A model, what it is trained with, and options of `fit`."""
+
+    make: Callable[[], Any]
+    given: Callable[[], tuple[Any, Any]] = rows
+    options: dict[str, Any] = {}
+
+
+TRAININGS = {
+    "dense": Training(dense),
+    "shuffled rows": Training(dense, options={"shuffle": True}),
+    "tf.data": Training(dropout, a_dataset),
+    "unknown length": Training(dropout, unknown_length),
+    "generator": Training(dense, generator, {"steps_per_epoch": 5}),
+    "functional": Training(lambda: classes(functional(), "sgd")),
+    "subclassed, unbuilt": Training(unbuilt),
+    "dropout": Training(dropout),
+    "frozen": Training(frozen_start),
+    "tf.random": Training(noise),
+    "tf.random, not by XLA": Training(lambda: classes(sequential(Noise()), jit_compile=False)),
+    "tf.random.shuffle": Training(shuffled),
+    "sampled classes": Training(sampled),
+    "tf.random.Generator": Training(generated),
+    "convolution": Training(pictures, picture_rows),
+    "augmentation": Training(augmented, picture_rows),
+    "recurrent": Training(recurrent, moments),
+    "stateful": Training(stateful, moments),
+    "attention": Training(attention, sentences),
+    "shared, two inputs and outputs": Training(shared, two_inputs),
+    "own train_step": Training(own_step),
+    "two optimizers": Training(gan, lambda: (features(36), np.zeros(36, np.float32))),
+    "mixed precision": Training(mixed),
+    "clipped": Training(clipped),
+    "moving average": Training(averaged),
+    "schedule": Training(scheduled),
+    "eager": Training(eager),
+    "several steps at once": Training(together),
+    "three steps at once": Training(together_without_chance),
+    "three steps at once, unknown length": Training(together_without_chance, unknown_length),
+    "by XLA": Training(by_xla, picture_rows),
+    "not by XLA": Training(without_xla, picture_rows),
+    "tf.function, tf.cond, a loop": Training(branches),
+    "class weights": Training(dropout, options={"class_weight": {0: 1.0, 1: 3.0, 2: 0.2}}),
+    "validation": Training(dropout, options={"validation_split": 0.3}),
+}
+if KERAS_3:
+    TRAININGS["accumulated"] = Training(accumulated)
+    TRAININGS["two scaled optimizers"] = Training(
+        scaled_gan, lambda: (features(36), np.zeros(36, np.float32))
+    )
+CHANCE = [
+    "dropout", "tf.random, not by XLA", "tf.random.shuffle", "augmentation", "recurrent",
+    "own train_step", "two optimizers", "several steps at once", "validation", "eager",
+]  # fmt: skip
+
+
+def trained(training: Training, hook: Any = None) -> Outcome:
+    seeded(5)
+    model = training.make()
+    x, y = training.given()
+    history = fit(model, x, y, hook, epochs=EPOCHS, **training.options)
+    if hook is not None:
+        hook.close()
+    return Outcome(model, history)
+
+
+@functools.cache
+def without_hook(name: str) -> Outcome:
+    return trained(TRAININGS[name])
+
+
+def everything(out_dir: Path, **schedule: Any) -> smd.KerasHook:
+    """A hook that saves all there is at the steps of a schedule."""
+    return smd.KerasHook(
+        out_dir, save_all=True, save_config=smd.SaveConfig(**schedule), on_error="raise"
+    )
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_every_third_step(name: str, tmp_path: Path) -> None:
+    hook = everything(tmp_path, save_interval=3)
+
+    assert trained(TRAININGS[name], hook) == without_hook(name)
+    assert hook.stats().steps > 1
+
+
+@pytest.mark.parametrize("name", CHANCE)
+def test_every_step(name: str, tmp_path: Path) -> None:
+    assert trained(TRAININGS[name], everything(tmp_path, save_interval=1)) == without_hook(name)
+
+
+@pytest.mark.parametrize("name", CHANCE)
+def test_from_a_late_step_on(name: str, tmp_path: Path) -> None:
+    hook = everything(tmp_path, save_interval=1, start_step=7)
+
+    assert trained(TRAININGS[name], hook) == without_hook(name)
