@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 keras = tf.keras
 KERAS_3 = hasattr(keras, "ops")
 FEATURES, CLASSES, ROWS, BATCH = 6, 3, 40, 8
+# What Keras 2 says on Python 3.11 when a seed is set: for pytest.mark.filterwarnings.
+SEED_WARNING = "ignore:non-integer arguments to randrange:DeprecationWarning"
 EVERY_STEP = smd.SaveConfig(save_interval=1)
 EVERYTHING = (
     "weights", "biases", "gradients", "layers", "inputs", "outputs", "optimizer_variables",
@@ -188,7 +190,7 @@ class Watcher(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
 def optimizer_values(optimizer: Any) -> list[Array]:
     """The variables of an optimizer as arrays."""
     variables = optimizer.variables
-    return [np.array(each) for each in (variables() if callable(variables) else variables)]
+    return [each.numpy() for each in (variables() if callable(variables) else variables)]
 
 
 def own_gradients(model: Any, x: Any, y: Any, weights: Any = None, **options: Any) -> list[Array]:

@@ -13,6 +13,7 @@ from tests.tensorflow.models import (
     CLASSES,
     FEATURES,
     KERAS_3,
+    SEED_WARNING,
     Subclassed,
     batches,
     compiled,
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
 keras = tf.keras
 layers = keras.layers
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*end of sequence.*:UserWarning", "ignore:Your input ran out of data:UserWarning"
+    SEED_WARNING, "ignore:Your input ran out of data:UserWarning"
 )
-needs_keras_3 = pytest.mark.skipif(not KERAS_3, reason="only Keras 3 has it")
 EPOCHS = 2
+AUTO = {"jit_compile": "auto"} if KERAS_3 else {}
 
 
 class Outcome:
@@ -65,7 +66,8 @@ class Outcome:
 
 
 def classes(model: Any, optimizer: Any = "adam", **options: Any) -> Any:
-    return compiled(model, optimizer, **options)
+    # XLA takes its time: where it matters, it is asked for.
+    return compiled(model, optimizer, **{"jit_compile": False, **options})
 
 
 def dense() -> Any:
@@ -132,15 +134,15 @@ def noise() -> Any:
 
 
 def shuffled() -> Any:
-    return classes(sequential(Shuffled()), jit_compile=False)
+    return classes(sequential(Shuffled()))
 
 
 def sampled() -> Any:
-    return classes(sequential(Sampled()), jit_compile=False)
+    return classes(sequential(Sampled()))
 
 
 def generated() -> Any:
-    return classes(sequential(Generated()), jit_compile=False)
+    return classes(sequential(Generated()))
 
 
 def unbuilt() -> Any:
@@ -325,10 +327,6 @@ def by_xla() -> Any:
     return classes(image_model(), jit_compile=True)
 
 
-def without_xla() -> Any:
-    return classes(image_model(), jit_compile=False)
-
-
 class Branches(Subclassed):
     """Layers inside of a `tf.function`, a condition and a loop."""
 
@@ -354,7 +352,7 @@ class Branches(Subclassed):
 def branches() -> Any:
     model = Branches()
     model(np.zeros((1, FEATURES), np.float32))
-    return classes(model, jit_compile=False)
+    return classes(model)
 
 
 # ---- data
@@ -414,6 +412,10 @@ class Training(NamedTuple):
 
 TRAININGS = {
     "dense": Training(dense),
+    "dense, by XLA": Training(lambda: classes(sequential(), jit_compile=True)),
+    "dropout, XLA if possible": Training(
+        lambda: classes(sequential(layers.Dropout(0.3)), **AUTO)
+    ),
     "shuffled rows": Training(dense, options={"shuffle": True}),
     "tf.data": Training(dropout, a_dataset),
     "unknown length": Training(dropout, unknown_length),
@@ -423,7 +425,7 @@ TRAININGS = {
     "dropout": Training(dropout),
     "frozen": Training(frozen_start),
     "tf.random": Training(noise),
-    "tf.random, not by XLA": Training(lambda: classes(sequential(Noise()), jit_compile=False)),
+    "tf.random, XLA if possible": Training(lambda: classes(sequential(Noise()), **AUTO)),
     "tf.random.shuffle": Training(shuffled),
     "sampled classes": Training(sampled),
     "tf.random.Generator": Training(generated),
@@ -444,7 +446,6 @@ TRAININGS = {
     "three steps at once": Training(together_without_chance),
     "three steps at once, unknown length": Training(together_without_chance, unknown_length),
     "by XLA": Training(by_xla, picture_rows),
-    "not by XLA": Training(without_xla, picture_rows),
     "tf.function, tf.cond, a loop": Training(branches),
     "class weights": Training(dropout, options={"class_weight": {0: 1.0, 1: 3.0, 2: 0.2}}),
     "validation": Training(dropout, options={"validation_split": 0.3}),
@@ -455,7 +456,7 @@ if KERAS_3:
         scaled_gan, lambda: (features(36), np.zeros(36, np.float32))
     )
 CHANCE = [
-    "dropout", "tf.random, not by XLA", "tf.random.shuffle", "augmentation", "recurrent",
+    "dropout", "tf.random", "tf.random.shuffle", "augmentation", "recurrent",
     "own train_step", "two optimizers", "several steps at once", "validation", "eager",
 ]  # fmt: skip
 

@@ -71,6 +71,7 @@ class SavePlan:
         self._schedules: dict[ModeKeys, list[tuple[SaveConfigMode, list[Collection]]]] = {}
         self._included = [each for name, each in self.collections.items() if name in included]
         self._kinds: dict[object, StepPlan | None] = {}
+        self._ever: dict[tuple[ModeKeys, str], bool] = {}
 
     def add(self, collection: Collection, options: HookOptions) -> None:
         """Resolves one more collection, which is not among those that are saved by themselves."""
@@ -95,10 +96,18 @@ class SavePlan:
 
     def ever(self, mode: ModeKeys, name: str) -> bool:
         """Whether a tensor is saved or watched at any step of a mode."""
-        return any(
-            config.watches(name) or any(each.matches(name) for each in group)
-            for config, group in self._schedules_of(mode)
-        )
+        key = mode, name
+        if key not in self._ever:
+            self._ever[key] = any(
+                config.watches(name) or any(each.matches(name) for each in group)
+                for config, group in self._schedules_of(mode)
+            )
+        return self._ever[key]
+
+    def forget_ever(self, name: str) -> None:
+        """Drops what `ever` has found out about a tensor, which was put into a collection since."""
+        for mode in ModeKeys:
+            self._ever.pop((mode, name), None)
 
     def triggered(self, plan: StepPlan, config: SaveConfigMode) -> StepPlan:
         """The plan of a step at which a tensor that `config` watches is not finite."""

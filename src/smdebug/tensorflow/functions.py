@@ -46,15 +46,21 @@ class StandIn:
     Attributes:
         own: the model's own function.
         next: what runs instead of it, once.
+        running: whether one of them runs.
     """
 
     def __init__(self, own: Any) -> None:
         self.own = own
         self.next: Any = None
+        self.running = False
 
     def __call__(self, *args: Any) -> Any:
         function, self.next = self.next or self.own, None
-        return function(*args)
+        self.running = True
+        try:
+            return function(*args)
+        finally:
+            self.running = False
 
     def __getattr__(self, name: str) -> Any:
         # Somebody may look at the function.

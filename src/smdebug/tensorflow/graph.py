@@ -44,6 +44,11 @@ _DEEPEST = 100
 _PLACEHOLDERS = ("Placeholder", "PlaceholderV2")
 # They look at what a tensor is like, and are often gone before a run begins.
 _SHAPES = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
+# What they are given is computed by itself: the outputs of most models.
+_NEVER_JOINED = frozenset({
+    "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits", "Softmax",
+    "LogSoftmax", "ArgMax", "MaxPool", "AvgPool",
+})  # fmt: skip
 # What they return is a message for TensorBoard.
 _SUMMARIES = ("Summary", "SummaryV2")
 
@@ -228,7 +233,9 @@ class RunView:
             return False
         users = [each for each in tensor.consumers() if each in self._executed]
         users = [each for each in users if each.type not in _SHAPES]
-        return len(users) < 2 and all(_may_run_again(each) for each in users)
+        if any(each.type in _NEVER_JOINED or not _may_run_again(each) for each in users):
+            return False
+        return len(users) < 2
 
     def _is_fed(self, operation: Any) -> bool:
         # Of a placeholder that is fed nothing is left, not even what waits for it.

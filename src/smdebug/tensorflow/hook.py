@@ -100,6 +100,7 @@ class TensorflowHook(BaseHook):
         if planned is not None and not planned.has_tensor_name(name):
             # In both: the plan is made of copies, and may have to be made again.
             planned.add_tensor_name(name)
+            self._plan.forget_ever(name)
             self.collection_manager.get(collection).add_tensor_name(name)
             self._planned = self.collection_manager.to_json()
 

@@ -17,26 +17,16 @@ from smdebug.exceptions import SMDebugTypeError
 from smdebug.hook.capture import TakenArray
 from smdebug.hook.plan import Want
 from smdebug.mode_keys import ModeKeys
-from smdebug.tensorflow.backend import flatten, is_keras_3, keras, keras_backend, tf
+from smdebug.tensorflow.backend import flatten, is_keras_3, keras, tf
 from smdebug.tensorflow.collection import Collection
-from smdebug.tensorflow.functions import (
-    KINDS,
-    StandIn,
-    StepFunction,
-    can_look_inside,
-    is_optimizer,
-    put_in_place,
-    replicas_of,
-    steps_per_execution,
-    take_away,
-)
+from smdebug.tensorflow.functions import is_optimizer, replicas_of
 from smdebug.tensorflow.hook import TensorflowHook
+from smdebug.tensorflow.inside import Inside
 from smdebug.tensorflow.layers import ModelNames, distinct, variable_name, weights_of
 from smdebug.tensorflow.naming import (
     KERAS_COLLECTIONS,
     LAYER_TENSORS,
     NOT_OF_A_LAYER,
-    gradient_name,
 )
 from smdebug.tensorflow.needs import include_layers
 from smdebug.tensorflow.recording import as_it_is
@@ -45,7 +35,7 @@ from smdebug.tensorflow.tape import Tapes
 from smdebug.tensorflow.tensors import value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from smdebug.hook.base import Worker
     from smdebug.hook.capture import StepCapture
@@ -74,16 +64,16 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         # What was found out about the model, and what it is for.
         self._names: ModelNames | None = None
         self._named: tuple[int, int] | None = None
-        self._functions: dict[ModeKeys, tuple[object, StepFunction | None]] = {}
-        self._places: dict[ModeKeys, tuple[Any, StandIn]] = {}
-        self._running: StepFunction | None = None
+        self._inside = Inside(self._say)
         self._optimizers: tuple[Any, ...] = ()
         self._optimizer_variables: tuple[Any, ...] = ()
         self._in_fit = self._by_hand = False
         self._said: set[str] = set()
         # What the last training step has saved of what Keras reports.
         self._logged: set[str] = set()
+        # The model of tapes, and the one that names are of: whichever was told last.
         self._registered: Any = None
+        self._looked_at: Any = None
         super().__init__(*args, **kwargs)
         self._tapes = Tapes(self)
 
@@ -103,7 +93,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
                 f"model must be a Keras model, got {type(model).__name__}; pass the model that is "
                 "trained"
             )
-        self._registered = model
+        self._registered = self._looked_at = model
         self._collections_asked_for = True
 
     def wrap_optimizer(self, optimizer: Any) -> Any:
@@ -119,7 +109,6 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         """
         if is_optimizer(optimizer):
             self._optimizers += (optimizer,)
-            self._functions.clear()
         else:
             self._say(
                 f"wrap_optimizer: {type(optimizer).__name__} is no optimizer of Keras and stays as "
@@ -193,7 +182,6 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             model_inputs: what the model was given: saved as `inputs`.
             outputs: what it returned: saved as `predictions`.
         """
-        self._begin_by_hand()
         self._tapes.save("inputs", model_inputs)
         self._tapes.save("predictions", outputs)
 
@@ -250,11 +238,12 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
     def set_model(self, model: Any) -> None:
         """Says which model it is; Keras calls it."""
         keras.callbacks.Callback.set_model(self, model)
+        self._looked_at = model
         self._collections_asked_for = True
         if not is_keras_3() and getattr(model, "_is_compiled", False) and not self._closed:
             # Keras 2 has looked the function up before an evaluation says that it begins.
             model.make_test_function()
-            self._put_in_place(ModeKeys.EVAL)
+            self._inside.put_in_place(model, ModeKeys.EVAL)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Begins a `fit`; Keras calls it."""
@@ -327,17 +316,15 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         if self._closed or self._forked:
             self._say("this hook saves nothing: it was closed, or made in another process")
             return
-        self._running = None
         self._run_in(mode)
-        self._put_in_place(mode)
+        self._inside.put_in_place(self.model, mode)
 
     def _end(self) -> None:
-        self._running = None
         if self._in_fit:
             # A validation or a prediction in the middle of it.
             self._run_in(ModeKeys.TRAIN)
             return
-        self._take_away()
+        self._inside.take_away()
         if self._takes_part():
             self.flush()
 
@@ -345,154 +332,32 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         self._steps.set_mode(mode)
         self._by_hand = False
 
-    def _put_in_place(self, mode: ModeKeys) -> None:
-        """Makes room for another function in the place of the model's."""
-        stand_in = put_in_place(self.model, KINDS[mode])
-        if stand_in is not None:
-            self._places[mode] = self.model, stand_in
-
-    def _take_away(self) -> None:
-        """Gives the model its own functions back."""
-        for mode, (model, stand_in) in self._places.items():
-            take_away(model, KINDS[mode], stand_in)
-        self._places.clear()
-
     def _begin_batch(self, mode: ModeKeys) -> None:
         if not self._takes_part():
             return
-        self._running = None
         self._run_in(mode)
         if mode is ModeKeys.TRAIN:
             self._logged.clear()
         capture = self._begin_step()
         if self._ready and self._writes:
             # Also where saving has failed: a step that must go on in the other function does.
+            step = None if capture is None else capture.plan
             with self._entered():
-                self._prepare(mode, capture)
+                self._inside.prepare(mode, self._plan, step, self._model_names, self._optimizers)
 
     def _end_batch(self, batch: int, logs: Any) -> None:
-        function, self._running = self._running, None
         if not self._takes_part():
             return
+        inside = self._inside.seen()
         capture = self._capture
         if capture is None or capture.plan is None:
             return
         with self._entered():
-            if function is not None:
-                self._offer_inside(function)
+            self._offer_inside(inside)
             self._offer_logs(batch, logs)
             self._offer_variables(capture)
 
-    # ---- what is inside of a step
-
-    def _prepare(self, mode: ModeKeys, capture: StepCapture | None) -> None:
-        """Has another function run in the place of the model's own, if this step needs it."""
-        if mode not in self._places:
-            return
-        stand_in = self._places[mode][1]
-        function = self._function(mode, stand_in.own)
-        if function is None:
-            return
-        plan = None if capture is None else capture.plan
-        # The first step finds out whether the two functions may take turns.
-        if function.called and not function.stateful and not self._needs_inside(plan, mode):
-            return
-        self._running = function
-        stand_in.next = self._run
-
-    def _run(self, *args: Any) -> Any:
-        """Runs a step; Keras calls it in place of the model's own function."""
-        function = self._running
-        assert function is not None
-        try:
-            result = function(*args)
-        except Exception as error:
-            if function.ran or not _is_from_tracing(self.model, error):
-                raise
-            why = f"its step could not be traced a second time: {type(error).__name__}: {error}"
-            self._give_up(function, why)
-            return function.own(*args)
-        if function.hidden:
-            self._give_up(function, "its function does not run its step")
-        return result
-
-    def _give_up(self, function: StepFunction, why: str) -> None:
-        """Leaves a model alone whose step cannot be looked into."""
-        self._running = None
-        for mode, (key, known) in self._functions.items():
-            if known is function:
-                self._functions[mode] = key, None
-        logger.warning("the inside of %s is not saved: %s", type(self.model).__name__, why)
-
-    def _function(self, mode: ModeKeys, own: Any) -> StepFunction | None:
-        """What runs in place of the model's function in this mode; None if it is never needed."""
-        # Compiling a model, or asking for other tensors, makes it another function.
-        key = (own, self._plan)
-        known = self._functions.get(mode)
-        if known is None or known[0] != key:
-            function = None
-            if self._ever_needs_inside(mode):
-                function = StepFunction(
-                    self.model, KINDS[mode], own, self._wanted_in(mode), self._optimizers
-                )
-            known = self._functions[mode] = key, function
-        return known[1]
-
-    def _wanted_in(self, mode: ModeKeys) -> Any:
-        plan = self._plan
-        return lambda name: plan.ever(mode, name)
-
-    def _ever_needs_inside(self, mode: ModeKeys) -> bool:
-        wanted = any(self._plan.ever(mode, name) for name in self._inside_names(mode))
-        if not wanted:
-            return False
-        if keras_backend() == "jax":
-            self._say(
-                "on the JAX backend of Keras the inside of a step cannot be seen: weights, "
-                "optimizer variables, losses and metrics are saved; gradients, layers, inputs, "
-                "labels and predictions are not"
-            )
-            return False
-        if not can_look_inside(self.model):
-            self._say(
-                f"under {type(self.model.distribute_strategy).__name__} the inside of a step "
-                "cannot be seen: weights, optimizer variables, losses and metrics are saved; "
-                "gradients, layers, inputs, labels and predictions are not"
-            )
-            return False
-        if mode is ModeKeys.PREDICT and steps_per_execution(self.model) > 1:
-            self._say(
-                "predictions with steps_per_execution > 1 are not looked into: layers, inputs and "
-                "predictions are saved with steps_per_execution=1"
-            )
-            return False
-        return True
-
-    def _needs_inside(self, plan: StepPlan | None, mode: ModeKeys) -> bool:
-        if plan is None:
-            return False
-        known = plan.memory.get("inside")
-        if known is None:
-            known = any(plan.interesting(name) for name in self._inside_names(mode))
-            plan.memory["inside"] = known
-        return bool(known)
-
-    def _inside_names(self, mode: ModeKeys) -> Iterator[str]:
-        """Names that what is inside of a step may have."""
-        names = self._model_names()
-        bases = ["inputs", "labels", "predictions"]
-        layers = names.layers.values() if self.model.built else [*names.layers.values(), "layer"]
-        bases += [f"{layer}/{kind}" for layer in layers for kind in ("inputs", "outputs")]
-        for base in bases:
-            yield base
-            yield from (f"{base}_{place}" for place in range(10))
-        if mode is ModeKeys.TRAIN:
-            yield from (weight.gradient for weight in names.weights)
-            if not self.model.built:
-                yield gradient_name("layer/kernel")
-
-    def _offer_inside(self, function: StepFunction) -> None:
-        inside, function.inside = function.inside, {}
+    def _offer_inside(self, inside: dict[str, tuple[Any, ...]]) -> None:
         for name, values in inside.items():
             self._offer(name, values[0])
             if self.save_all_workers:
@@ -583,13 +448,13 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
 
     def _short_name(self, variable: Any) -> str | None:
         """The name of a variable of the model, if there is a model."""
-        if self._registered is None and self.model is None:
+        if self._looked_at is None:
             return None
         return self._model_names().variable(variable)
 
     def _model_names(self) -> ModelNames:
         """The names in the model; found again when it has got more variables."""
-        model = self._registered if self.model is None else self.model
+        model = self._looked_at
         key = id(model), len(weights_of(model))
         if self._names is None or self._named != key:
             self._names, self._named = ModelNames(model), key
@@ -603,29 +468,28 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         for collection in self.collection_manager.get_collections().values():
             if isinstance(collection, Collection):
                 collection.resolve(self._names_of_variable)
-        if self.model is not None or self._registered is not None:
+        if self._looked_at is not None:
             for fed in self._fed:
                 include_layers(fed, self._model_names())
         layers = self.collection_manager.get(CollectionKeys.LAYERS)
-        if not layers.include_regex and not layers.tensor_names:
-            layers.include(LAYER_TENSORS)
-        elif NOT_OF_A_LAYER not in layers.exclude_regex:
+        if layers.tensor_names or set(layers.include_regex) - {LAYER_TENSORS}:
             # Regexes say which layers, not which tensors.
-            layers.exclude(NOT_OF_A_LAYER)
+            if NOT_OF_A_LAYER not in layers.exclude_regex:
+                layers.exclude(NOT_OF_A_LAYER)
+        elif not layers.include_regex:
+            layers.include(LAYER_TENSORS)
 
     def _names_of_variable(self, variable: Any) -> list[str]:
         """What a variable may be called: in `fit`, with a tape, as one of an optimizer."""
-        names = [f"{variable_name(variable)}:0", f"weights/{variable_name(variable)}:0"]
-        if self.model is not None or self._registered is not None:
+        tape = self._tapes.name_of(variable)
+        names = [f"{tape}:0", f"weights/{tape}:0"]
+        if self._looked_at is not None:
             known = self._model_names()
-            short = known.variable(variable)
-            if short is not None:
-                names.append(f"weights/{short}:0")
-                names += [each.name for each in known.weights if each.variable is variable]
+            names += [each.name for each in known.weights if each.variable is variable]
         return names
 
     def _worker(self) -> Worker:
-        return worker_of(self.model or self._registered, self._options)
+        return worker_of(self._looked_at, self._options)
 
     def _open_output(self, worker: str) -> Output | None:
         strategy = None if self.model is None else replicas_of(self.model)
@@ -641,10 +505,8 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             super()._stop_training(request)
 
     def _detach(self) -> None:
-        self._running = None
-        self._take_away()
-        self._functions.clear()
-        self._names = self._registered = None
+        self._inside.forget()
+        self._names = self._registered = self._looked_at = None
         if not self._in_fit:
             self._forget_model()
 
@@ -655,8 +517,8 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         keras.callbacks.Callback.__init__(self)
-        self._places, self._said = {}, set()
-        self._running, self._in_fit, self._by_hand = None, False, False
+        self._said, self._in_fit, self._by_hand = set(), False, False
+        self._inside = Inside(self._say)
 
     def _say(self, message: str) -> None:
         if message not in self._said:
@@ -676,10 +538,3 @@ def _numbers(logs: dict[str, Any]) -> Iterable[tuple[str, Any]]:
             continue
         if array.size == 1:
             yield name, array.reshape(1)
-
-
-def _is_from_tracing(model: Any, error: Exception) -> bool:
-    """Whether a failure came before anything was computed."""
-    if keras_backend() != "tensorflow" or getattr(model, "run_eagerly", False):
-        return False
-    return not isinstance(error, StopIteration | tf.errors.OpError)

@@ -38,9 +38,11 @@ class ModelNames:
         weights: its variables.
         layers: the name of each layer, by its id.
         named_layers: each layer of it, with its name; the model itself is none.
+        complete: whether the model has been built: otherwise there may be more of both.
     """
 
     def __init__(self, model: Any) -> None:
+        self.complete = bool(model.built)
         found = list(_layers(model, ()))
         short = Counter(layer.name for layer, _, _ in found)
         self.layers = distinct(

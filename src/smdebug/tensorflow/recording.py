@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.tensorflow.backend import flatten, is_keras_3, is_tensor, keras, keras_backend, tf
 from smdebug.tensorflow.naming import numbered
+from smdebug.tensorflow.tensors import is_symbolic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -33,11 +34,15 @@ _DATA = ("inputs", "labels", "predictions")
 
 
 class _Active(threading.local):
-    recording: Recording | None = None
+    def __init__(self) -> None:
+        self.recordings: list[Recording] = []
 
 
 # Of this thread: replicas of a model are traced in threads of their own.
 _active = _Active()
+# By how many each class of layers is watched, and how it was called before.
+_watchers: dict[Any, tuple[int, Any]] = {}
+_lock = threading.Lock()
 
 
 class Recording:
@@ -62,11 +67,12 @@ class Recording:
     @contextmanager
     def active(self) -> Iterator[None]:
         """Takes note of what this thread does."""
-        before, _active.recording = _active.recording, self
+        _active.recordings.append(self)
         try:
             yield
         finally:
-            _active.recording = before
+            # Not always the last: tapes may be left in any order.
+            _active.recordings.remove(self)
 
     def see_data(self, data: Any) -> None:
         """Takes note of a batch."""
@@ -81,6 +87,9 @@ class Recording:
 
     def see_call(self, layer: Any, kind: str, value: Any) -> None:
         """Takes note of what a layer took or returned."""
+        if self._eager and any(is_symbolic(each) for each in flatten(value)):
+            # A layer that is built, or a function inside of the step that is traced.
+            return
         if layer is self._model:
             if kind == _OUTPUTS:
                 self._add_data("predictions", value)
@@ -145,8 +154,10 @@ class Recording:
     def _can_leave(self, value: Any) -> bool:
         if not is_tensor(value):
             return False
+        if self._eager:
+            return not is_symbolic(value)
         # A tensor of a loop or of a function inside of the step stays there.
-        return self._eager or getattr(value, "graph", None) is self._graph
+        return getattr(value, "graph", None) is self._graph
 
     def _kept(self, value: Any) -> Any:
         # What PyTorch holds may be written to by what comes next.
@@ -184,14 +195,22 @@ def watched(model: Any, optimizers: Iterable[Any]) -> Iterator[None]:
 
 @contextmanager
 def watched_layers(model: Any) -> Iterator[None]:
-    """Has layers tell the recording of their thread what they do."""
+    """Has layers tell the recordings of their thread what they do."""
     layer_class: Any = next(each for each in type(model).__mro__ if each.__name__ == "Layer")
-    original = layer_class.__call__
-    layer_class.__call__ = _telling_call(original)
+    with _lock:
+        count, original = _watchers.get(layer_class, (0, layer_class.__call__))
+        if not count:
+            layer_class.__call__ = _telling_call(original)
+        _watchers[layer_class] = count + 1, original
     try:
         yield
     finally:
-        layer_class.__call__ = original
+        with _lock:
+            count, original = _watchers.pop(layer_class)
+            if count == 1:
+                layer_class.__call__ = original
+            else:
+                _watchers[layer_class] = count - 1, original
 
 
 @contextmanager
@@ -211,15 +230,23 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 def _telling_call(original: Any) -> Any:
     @functools.wraps(original)
     def telling(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recording = _active.recording
-        if recording is None:
-            return original(self, *args, **kwargs)
-        recording.see_call(self, _INPUTS, args or list(kwargs.values()))
+        recordings = tuple(_active.recordings)
+        for recording in recordings:
+            recording.see_call(self, _INPUTS, args or list(kwargs.values()))
         result = original(self, *args, **kwargs)
-        recording.see_call(self, _OUTPUTS, result)
+        for recording in recordings:
+            recording.see_call(self, _OUTPUTS, result)
         return result
 
     return as_it_is(telling)
+
+
+@contextmanager
+def _all_applying(optimizer: Any, pairs: list[tuple[Any, Any]]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for recording in tuple(_active.recordings):
+            stack.enter_context(recording.applying(optimizer, pairs))
+        yield
 
 
 def _telling_apply(optimizer: Any) -> Any:
@@ -227,14 +254,13 @@ def _telling_apply(optimizer: Any) -> Any:
 
     @functools.wraps(original)
     def telling(grads: Any, trainable_variables: Any = None) -> Any:
-        recording = _active.recording
-        if recording is None:
+        if not _active.recordings:
             return original(grads, trainable_variables)
         grads = list(grads)
         variables = trainable_variables
         if variables is None:
             variables = optimizer._trainable_variables
-        with recording.applying(optimizer, zip(grads, variables, strict=False)):
+        with _all_applying(optimizer, list(zip(grads, variables, strict=False))):
             return original(grads, trainable_variables)
 
     return as_it_is(telling)
@@ -245,11 +271,10 @@ def _telling_apply_gradients(optimizer: Any) -> Any:
 
     @functools.wraps(original)
     def telling(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        recording = _active.recording
-        if recording is None:
+        if not _active.recordings:
             return original(grads_and_vars, *args, **kwargs)
         pairs = list(grads_and_vars)
-        with recording.applying(optimizer, pairs):
+        with _all_applying(optimizer, pairs):
             return original(pairs, *args, **kwargs)
 
     return as_it_is(telling)

@@ -7,7 +7,8 @@ over become part of the function, and run at the steps that save.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+import weakref
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from smdebug.mode_keys import ModeKeys
@@ -16,7 +17,7 @@ from smdebug.tensorflow.collection import is_variable
 from smdebug.tensorflow.layers import variable_name
 from smdebug.tensorflow.naming import gradient_name, numbered
 from smdebug.tensorflow.recording import Recording, as_it_is, watched_layers
-from smdebug.tensorflow.tensors import value_of
+from smdebug.tensorflow.tensors import is_symbolic, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from smdebug.tensorflow.keras import KerasHook
 
 Pairs = list[tuple[str, Any]]
+
+# The class of tapes that tell, for each class of tapes.
+_classes: dict[Any, Any] = {}
 
 
 class Tapes:
@@ -36,61 +40,68 @@ class Tapes:
 
     def __init__(self, hook: KerasHook) -> None:
         self._hook = hook
-        self._classes: dict[type, type] = {}
-        self._variables: dict[int, tuple[str, Any]] = {}
+        self._names: dict[int, str] = {}
         self._taken: set[str] = set()
-        # The last tape that was entered: what is saved by hand belongs to its step.
+        # The tape whose step began last: what is saved by hand belongs to it.
         self._last: TapeSteps | None = None
 
     def wrap(self, tape: Any) -> Any:
         """Makes a tape tell what it does; it stays the same object."""
-        kind = type(tape)
-        if kind not in self._classes.values():
-            if kind not in self._classes:
-                self._classes[kind] = _telling(kind)
-            tape.__class__ = self._classes[kind]
-        tape.smdebug_steps = TapeSteps(self._hook, self)
+        told = [each for each in getattr(tape, "smdebug_steps", ()) if each.hook is not self._hook]
+        if type(tape) not in _classes.values():
+            tape.__class__ = _classes.setdefault(type(tape), _telling(type(tape)))
+        tape.smdebug_steps = [*told, TapeSteps(self._hook, self)]
         return tape
 
-    def enter(self, steps: TapeSteps) -> None:
-        """Takes note of the tape that was entered last."""
+    def begun(self, steps: TapeSteps) -> None:
+        """Takes note of the tape whose step began last."""
         self._last = steps
 
     def save(self, kind: str, value: Any) -> None:
-        """Saves inputs or predictions at the step of the last tape."""
+        """Saves inputs or predictions at the present step."""
         values = [each for each in flatten(value) if each is not None]
-        self._hand(list(zip(numbered(kind, len(values)), values, strict=True)))
+        plain = [each for each in values if not _is_composite(each)]
+        if len(plain) < len(values):
+            self._hook._say(f"{kind} that are ragged or sparse are not saved")
+        self._hand(list(zip(numbered(kind, len(plain)), plain, strict=True)))
 
     def save_gradients(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        """Saves gradients at the step of the last tape."""
-        self._hand(
-            [
-                (gradient_name(self.name_of(variable)), dense(gradient))
-                for gradient, variable in pairs
-                if gradient is not None
-            ]
-        )
+        """Saves gradients at the present step."""
+        named = [
+            (gradient_name(self.name_of(variable)), gradient)
+            for gradient, variable in pairs
+            if gradient is not None
+        ]
+        self._hand(named)
 
     def name_of(self, variable: Any) -> str:
-        """Returns a name that no other variable has."""
-        known = self._variables.get(id(variable))
+        """Returns a name that no other variable has at the same time."""
+        known = self._names.get(id(variable))
         if known is None:
-            base = name = self._hook._short_name(variable) or variable_name(variable)
+            base = known = self._hook._short_name(variable) or variable_name(variable)
             number = 0
-            while name in self._taken:
+            while known in self._taken:
                 number += 1
-                name = f"{base}_{number}"
-            self._taken.add(name)
-            # The variable is kept: an id is only good as long as it lives.
-            known = self._variables[id(variable)] = name, variable
-        return known[0]
+                known = f"{base}_{number}"
+            self._taken.add(known)
+            self._names[id(variable)] = known
+            weakref.finalize(variable, self._let_go, id(variable), known).atexit = False
+        return known
+
+    def _let_go(self, key: int, name: str) -> None:
+        self._names.pop(key, None)
+        self._taken.discard(name)
 
     def _hand(self, pairs: Pairs) -> None:
         if not pairs:
             return
-        # An evaluation between tapes is a step that began by itself.
-        steps = self._last if self._hook.mode is ModeKeys.TRAIN else None
-        (steps or TapeSteps(self._hook, self)).hand(pairs)
+        # An evaluation between tapes is a step of its own.
+        last = self._last if self._hook.mode is ModeKeys.TRAIN else None
+        steps = last or TapeSteps(self._hook, self)
+        if steps.takes(pairs):
+            steps.hand(pairs)
+        else:
+            TapeSteps(self._hook, self).hand(pairs)
 
 
 class TapeSteps:
@@ -99,39 +110,44 @@ class TapeSteps:
     Args:
         hook: the hook.
         tapes: all of its tapes.
+
+    Attributes:
+        hook: the hook.
     """
 
     def __init__(self, hook: KerasHook, tapes: Tapes) -> None:
-        self._hook = hook
+        self.hook = hook
         self._tapes = tapes
         self._capture: StepCapture | None = None
         # Inside of a function: whether the present call saves, as a tensor.
-        self._saves: Any = None
         self._graph: Any = None
+        self._saves: Any = None
+        self._plan: Any = None
+        self._left_out: set[str] = set()
+        self._told = True
         self._stack = ExitStack()
         self._recording: Recording | None = None
         self._losses: list[Any] = []
         self._gradients: dict[str, int] = {}
-        self._other_replica = False
 
     # ---- what the tape tells
 
     def enter(self) -> None:
-        """Begins a step."""
-        self._tapes.enter(self)
+        """Begins a step, or makes the function begin one."""
         self._losses, self._gradients = [], {}
+        self._graph = self._saves = self._capture = None
+        self._told = self._is_told()
+        if not self._told:
+            return
         if tf.executing_eagerly():
-            self._graph = self._saves = None
             self._begin()
         else:
-            self._other_replica = _is_other_replica()
-            if self._other_replica:
-                return
             self._graph = tf.compat.v1.get_default_graph()
             # What is ever wanted must be known while the function is traced.
-            self._hook._make_plan()
+            self.hook._make_plan()
+            self._plan = self.hook._plan
+            self._left_out = set()
             self._saves = tf.py_function(self._begin, [], tf.bool)
-            # A function of unknown shape would have none.
             self._saves.set_shape([])
         self._watch_layers()
 
@@ -139,77 +155,107 @@ class TapeSteps:
         """Ends the part of the step that the tape saw."""
         self._stack.close()
         recording, self._recording = self._recording, None
-        if recording is None:
+        if recording is None or self.hook.closed:
             return
-        with self._hook._entered():
-            hook = self._hook
-            plan = hook._plan
-            names = hook._model_names()
+        with self.hook._entered():
+            plan = self.hook._plan
+            names = self.hook._model_names()
             seen = recording.tensors(names, lambda name: plan.ever(ModeKeys.TRAIN, name))
             self.hand(list(seen.items()))
 
     def gradient(self, target: Any, sources: Any, result: Any) -> None:
         """Saves what a gradient is of, what it is by, and itself."""
-        with self._hook._entered():
+        if not self._told or (self._graph is None and self._capture is None):
+            return
+        with self.hook._entered():
             pairs: Pairs = self._named_losses(target)
-            variables = flatten(sources)
-            gradients = flatten(result) if _same_length(variables, result) else []
-            for variable, gradient in zip(variables, gradients, strict=False):
-                if is_variable(variable):
-                    pairs += self._named_gradient(self._tapes.name_of(variable), variable, gradient)
-            pairs += self._hook._named_optimizer_variables()
+            variables, gradients = flatten(sources), flatten(result)
+            if len(variables) == len(gradients):
+                for variable, gradient in zip(variables, gradients, strict=True):
+                    if is_variable(variable):
+                        name = self._tapes.name_of(variable)
+                        pairs += self._named_gradient(name, variable, gradient)
+            pairs += self.hook._named_optimizer_variables()
             self.hand(pairs)
 
     # ---- saving
 
+    def takes(self, pairs: Pairs) -> bool:
+        """Whether tensors can belong to the step of this tape."""
+        symbolic = any(is_symbolic(value) for _, value in pairs)
+        return self._is_inside_of_graph() if symbolic else True
+
     def hand(self, pairs: Pairs) -> None:
         """Saves tensors at the step of this tape: now, or whenever the function runs."""
-        if self._other_replica:
+        if not self._told:
             return
-        hook = self._hook
-        wanted = [(name, each) for name, each in pairs if hook._plan.ever(ModeKeys.TRAIN, name)]
-        if self._graph is None or tf.executing_eagerly():
-            self._save(wanted)
-            return
-        graph = tf.compat.v1.get_default_graph()
-        if graph is not self._graph or not wanted:
-            return
-        names = [name for name, _ in wanted]
-        values = [_tensor(each) for _, each in wanted]
+        if not any(is_symbolic(value) for _, value in pairs) and (
+            self._graph is None or tf.executing_eagerly()
+        ):
+            self._save(pairs)
+        elif self._graph is None or self._is_inside_of_graph():
+            plan = self.hook._plan
+            wanted = [each for each in pairs if plan.ever(self.hook.mode, each[0])]
+            self._left_out.update({name for name, _ in pairs} - {name for name, _ in wanted})
+            if wanted:
+                self._save_whenever_it_runs(wanted)
+
+    def _save_whenever_it_runs(self, pairs: Pairs) -> None:
+        names = [name for name, _ in pairs]
 
         def save(*arrived: Any) -> None:
             self._save(list(zip(names, arrived, strict=True)))
 
         def run() -> Any:
+            # Here, so that nothing is read or made dense at a step that saves nothing.
+            values = [_tensor(value) for _, value in pairs]
             with tf.control_dependencies([tf.py_function(save, values, [])]):
                 return tf.constant(True)
 
-        tf.cond(self._saves, run, lambda: tf.constant(False))
+        if self._saves is None:
+            run()
+        else:
+            tf.cond(self._saves, run, lambda: tf.constant(False))
 
     def _begin(self) -> bool:
         """Begins a step of the hook; returns whether anything is saved at it."""
-        hook = self._hook
-        if hook._closed or hook._forked:
-            self._capture = None
+        hook = self.hook
+        self._capture = None
+        if hook.closed or hook._forked:
             return False
+        # `wrap_tape` has said so too, but inside of a function only once.
+        hook._run_in(ModeKeys.TRAIN)
         hook._stop_if_asked()
+        self._tapes.begun(self)
         self._capture = hook._begin_step()
+        if self._graph is not None and hook._plan is not self._plan:
+            self._tell_what_is_missing()
         return self._capture is not None
 
+    def _tell_what_is_missing(self) -> None:
+        """Says what was asked for only after the function had been traced."""
+        plan, self._plan = self.hook._plan, self.hook._plan
+        missing = [name for name in sorted(self._left_out) if plan.ever(ModeKeys.TRAIN, name)]
+        if missing:
+            self.hook._say(
+                f"{', '.join(missing[:3])}{' and more' if missing[3:] else ''} cannot be saved: "
+                "the tf.function that computes them was traced before they were asked for; ask "
+                "before its first call"
+            )
+
     def _save(self, pairs: Pairs) -> None:
-        hook = self._hook
+        hook = self.hook
+        hook._begin_by_hand()
         with hook._entered(), self._current():
             for name, value in pairs:
-                if is_variable(value):
-                    if hook._interesting(name):
-                        hook._offer(name, value_of(value))
-                else:
-                    hook._offer(name, dense(value))
+                # Of a function inside of the loop: there is no value.
+                if hook._interesting(name) and not is_symbolic(value):
+                    hook._offer(name, _tensor(value))
 
     @contextmanager
     def _current(self) -> Iterator[None]:
         """Makes the step of this tape the one that is saved: another may have begun since."""
-        hook = self._hook
+        hook = self.hook
         if self._capture is None or hook._capture is self._capture:
             yield
             return
@@ -241,10 +287,31 @@ class TapeSteps:
             pairs.append((gradient_name(name) + (f"_{number}" if number else ""), gradient))
         return pairs
 
+    # ---- where it is
+
+    def _is_told(self) -> bool:
+        """Whether the step of this tape is one of the hook's."""
+        # In the middle of `fit` the step is the batch; one replica speaks for all.
+        if self.hook._inside.running or _is_other_replica():
+            return False
+        if not tf.executing_eagerly() and _is_compiled():
+            self.hook._say(
+                "a tape inside of a tf.function with jit_compile=True cannot be watched, and "
+                "nothing of it is saved; use the tape outside of it, or jit_compile=False"
+            )
+            return False
+        return True
+
+    def _is_inside_of_graph(self) -> bool:
+        """Whether this is the function of the tape, or a branch of it."""
+        graph = tf.compat.v1.get_default_graph()
+        while graph is not None and graph is not self._graph:
+            graph = getattr(graph, "outer_graph", None)
+        return self._graph is not None and graph is self._graph
+
     def _watch_layers(self) -> None:
         """Looks at the layers of the registered model until the tape is left."""
-        hook = self._hook
-        model = hook._registered
+        model = self.hook._registered
         if model is None or (self._graph is None and self._capture is None):
             return
         self._recording = Recording(model)
@@ -252,50 +319,81 @@ class TapeSteps:
         self._stack.enter_context(self._recording.active())
 
 
-def dense(gradient: Any) -> Any:
-    """Returns a gradient as one tensor."""
-    return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
-
-
 def _tensor(value: Any) -> Any:
-    return value_of(value) if is_variable(value) else dense(value)
+    """Returns a variable, a sparse gradient or a tensor as a tensor."""
+    if is_variable(value):
+        return value_of(value)
+    return tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
 
 
-def _same_length(variables: list[Any], result: Any) -> bool:
-    return len(flatten(result)) == len(variables)
+def _is_composite(value: Any) -> bool:
+    return isinstance(value, tf.RaggedTensor | tf.SparseTensor)
 
 
 def _is_other_replica() -> bool:
-    """Whether this is not the first of several replicas: the first one speaks for all."""
+    """Whether this is not the first of several replicas."""
     context = tf.distribute.get_replica_context()
     if context is None:
         return False
-    number = tf.get_static_value(context.replica_id_in_sync_group)
+    number = context.replica_id_in_sync_group
+    number = tf.get_static_value(number) if tf.is_tensor(number) else number
     return number is not None and int(number) != 0
+
+
+def _is_compiled() -> bool:
+    """Whether the function that is traced will be compiled by XLA, which knows no Python."""
+    with suppress(ImportError, AttributeError):
+        from tensorflow.python.ops import control_flow_util
+
+        graph = tf.compat.v1.get_default_graph()
+        return bool(control_flow_util.GraphOrParentsInXlaContext(graph))
+    return False
 
 
 def _telling(kind: Any) -> Any:
     """Makes a class of tapes that tell what they do."""
 
     class TellingTape(kind):
-        smdebug_steps: TapeSteps
+        smdebug_steps: list[TapeSteps]
+        # A Jacobian is many gradients, of which none is the loss's.
+        smdebug_quiet = False
 
         @as_it_is
         def __enter__(self) -> Any:
-            self.smdebug_steps.enter()
+            for steps in self.smdebug_steps:
+                steps.enter()
             return super().__enter__()
 
         @as_it_is
         def __exit__(self, *error: Any) -> Any:
             result = super().__exit__(*error)
-            self.smdebug_steps.exit()
+            for steps in self.smdebug_steps:
+                steps.exit()
             return result
 
         @as_it_is
         def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             result = super().gradient(target, sources, *args, **kwargs)
-            self.smdebug_steps.gradient(target, sources, result)
+            if not self.smdebug_quiet:
+                for steps in self.smdebug_steps:
+                    steps.gradient(target, sources, result)
             return result
+
+        @as_it_is
+        def jacobian(self, *args: Any, **kwargs: Any) -> Any:
+            return self._quietly(super().jacobian, args, kwargs)
+
+        @as_it_is
+        def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
+            return self._quietly(super().batch_jacobian, args, kwargs)
+
+        @as_it_is
+        def _quietly(self, compute: Any, args: Any, kwargs: Any) -> Any:
+            self.smdebug_quiet = True
+            try:
+                return compute(*args, **kwargs)
+            finally:
+                self.smdebug_quiet = False
 
     TellingTape.__name__ = kind.__name__
     return TellingTape

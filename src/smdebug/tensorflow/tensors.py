@@ -49,7 +49,11 @@ def value_of(variable: Any) -> Any:
     if strategy is not None and strategy.extended._in_multi_worker_mode():
         # To read it as a whole would wait for all processes.
         inner = strategy.experimental_local_results(inner)[0]
-    return tf.convert_to_tensor(inner)
+        strategy = None
+    if strategy is not None:
+        return tf.convert_to_tensor(inner)
+    # As it is: no tape that is open takes note of the reading.
+    return tf.raw_ops.ReadVariableOp(resource=inner.handle, dtype=inner.dtype)
 
 
 def take(name: str, tensor: Any, want: Want) -> Taken | None:

@@ -12,12 +12,13 @@ import functools
 import logging
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
-from dist_witness import TRAIN, Witness, parts_of, rows, seen_inside, write
+from dist_witness import EVAL, PREDICT, TRAIN, Witness, parts_of, rows, seen_inside, write
 
 import smdebug.tensorflow as smd
 
@@ -112,7 +113,7 @@ def model_of(make: Callable[[], Any], strategy: Any, optimizer: Any = None, **mo
     keras.utils.set_random_seed(5)
     with strategy.scope():
         model = make()
-        model.compile(optimizer or keras.optimizers.SGD(0.1), "mse", **more)
+        model.compile((optimizer or keras.optimizers.SGD)(0.05), "mse", **more)
     return model
 
 
@@ -137,15 +138,13 @@ def everything(run: Scenario, strategy: Any, make: Callable[[], Any] = normed) -
         x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0, callbacks=run.callbacks,
         validation_data=(x[:13], y[:13]), validation_batch_size=BATCH,
     )  # fmt: skip
-    validated = len(run.witness.steps)
-    score = model.evaluate(x, y, batch_size=BATCH, verbose=0, callbacks=run.callbacks)
+    score = model.evaluate(x[:13], y[:13], batch_size=BATCH, verbose=0, callbacks=run.callbacks)
     predicted = model.predict(x, batch_size=BATCH, verbose=0, callbacks=run.callbacks)
     if run.hooks:
         replicas = strategy.num_replicas_in_sync
-        add_inside(run, make, {mode: (x, y) for mode in ("TRAIN", "EVAL", "PREDICT")}, replicas)
-    run.finish(
-        model, history=history.history, score=score, predicted=predicted, validated=validated
-    )
+        data = {TRAIN: (x, y), EVAL: (x[:13], y[:13]), PREDICT: (x, y)}
+        add_inside(run, make, data, replicas)
+    run.finish(model, history=history.history, score=score, predicted=predicted)
 
 
 def bare(run: Scenario) -> None:
@@ -208,7 +207,7 @@ def idle_all(run: Scenario) -> None:
 
 def dropout(run: Scenario) -> None:
     x, y = rows(40)
-    model = model_of(dropping, devices(), keras.optimizers.Adam(0.05))
+    model = model_of(dropping, devices(), keras.optimizers.Adam)
     fit(run, model, x, y, epochs=2)
     run.finish(model)
 
@@ -371,9 +370,13 @@ def main(folder: str, *scenarios: str) -> None:
     for scenario in scenarios:
         run = Scenario(Path(folder) / scenario)
         run.folder.mkdir()
-        began = time.perf_counter()
-        globals()[scenario](run)
-        sys.stdout.write(f"{scenario} done in {time.perf_counter() - began:.1f} s\n")
+        began = time.process_time()
+        try:
+            globals()[scenario](run)
+        except Exception:
+            sys.stdout.write(f"{scenario} failed: {traceback.format_exc()}\n")
+        else:
+            sys.stdout.write(f"{scenario} done in {time.process_time() - began:.1f} s\n")
         sys.stdout.flush()
         smd.del_hook()
 

@@ -52,7 +52,8 @@ class Witness(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         numbers = {name: float(value) for name, value in logs.items()}
-        self.epochs.append({"step": len(self.steps) - 1, "logs": numbers})
+        last = max(n for n, step in enumerate(self.steps) if step["mode"] == TRAIN)
+        self.epochs.append({"step": last, "logs": numbers})
 
 
 def rows(count: int, seed: int = 0) -> tuple[Any, Any]:

@@ -1,0 +1,131 @@
+"""The code of docs/tensorflow.md runs, block after block, as a reader would type it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import smdebug.tensorflow as smd
+from smdebug.exceptions import SMDebugValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "tensorflow.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+# Keras 2 names its models so.
+KERAS_ITSELF = "ignore:non-integer arguments to randrange:DeprecationWarning"
+TRAIN, EVAL, PREDICT = smd.modes.TRAIN, smd.modes.EVAL, smd.modes.PREDICT
+
+
+def blocks() -> str:
+    """The code of the page, on the lines it has there, so that a traceback names them."""
+    kept = [""] * (TEXT.count("\n") + 1)
+    for found in re.finditer(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE):
+        first = TEXT.count("\n", 0, found.start(1))
+        lines = found[1].splitlines()
+        kept[first : first + len(lines)] = lines
+    return "\n".join(kept)
+
+
+def rows_of(heading: str) -> list[list[str]]:
+    """The cells of the tables of a section, row by row."""
+    section = TEXT.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return [line.split(" | ") for line in section.splitlines() if line.startswith("|")]
+
+
+def words(cells: Iterable[str]) -> set[str]:
+    """What is between backticks."""
+    return {word for cell in cells for word in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_page(tmp_path: Path) -> None:
+    # The file is there for AutoGraph, which reads the source of what it rewrites.
+    (tmp_path / "page.py").write_text(blocks(), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-W", KERAS_ITSELF, "page.py"],
+        cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for complaint in ("saving has stopped", "is not saved", "cannot be", "not complete"):
+        assert complaint not in done.stderr, done.stderr
+    assert re.search(r"^\d+ rules, up to step \d+\nVanishingGradient  found", done.stdout, re.M)
+    assert "CollectionStats(tensors=4, bytes=1416)" in done.stdout
+    assert re.search("^2 of 20 steps saved, ", done.stdout, re.M)
+    trials = {path.name: smd.create_trial(str(path)) for path in (tmp_path / "runs").iterdir()}
+    # What the comments of the page say that they see.
+    first = trials["first"]
+    assert first.tensor("loss").steps(mode=TRAIN) == [0, 10, 19, 20, 30, 39]
+    assert first.tensor("gradients/hidden/kernelGrad").value(20).shape == (8, 32)
+    assert first.tensor("hidden/weights/hidden/kernel:0").value(20).shape == (8, 32)
+    trial = trials["modes"]
+    assert trial.tensor("gradients/hidden/kernelGrad").steps(mode=TRAIN) == [0, 15]
+    assert trial.tensor("predictions").steps(mode=TRAIN) == [0, 10]
+    assert trial.steps(mode=EVAL) == list(range(22))
+    assert trial.steps(mode=PREDICT) == [0, 5, 10, 15]
+    trial = trials["chosen"]
+    assert trial.tensor_names(collection="layers") == ["scores/inputs", "scores/outputs"]
+    assert trial.tensor_names(collection="first") == ["hidden/inputs", "hidden/outputs"]
+    assert trial.tensor_names(collection="mine") == [
+        "gradients/hidden/biasGrad", "gradients/hidden/kernelGrad", "hidden/weights/hidden/kernel:0"
+    ]  # fmt: skip
+    assert trial.tensor_names(collection="default") == ["predictions"]
+    trial = trials["own_step"]
+    assert trial.tensor_names(collection="losses") == ["distance_loss"]
+    assert trial.tensor("gradients/body/kernelGrad").value(0).shape == (8, 16)
+    for name in ("tape", "function"):
+        trial = trials[name]
+        assert trial.tensor("loss").steps(mode=TRAIN) == [0, 10, 20]
+        assert trial.tensor("hidden/outputs").steps() == [0, 10, 20]
+        assert trial.tensor("weights/hidden/kernel:0").value(20).shape == (8, 32)
+    assert trials["tape"].tensor_names(collection="optimizer_variables")
+    assert trials["function"].tensor("predictions").value(20).shape == (32, 2)
+    assert trials["own"].tensor("scalar/rate").steps() == list(range(20))
+    assert trials["own"].tensor("norms").steps() == [0, 10]
+    assert trials["nan"].tensor("gradients/hidden/kernelGrad").steps() == [0, 9]
+    assert 0.65 < trials["nan"].tensor("loss").value(9)[0] < 0.8
+    assert trials["nan"].tensor("hidden/inputs").reduction_value(9, "nans") == 1
+    trial = trials["session"]
+    assert trial.tensor_names(collection="losses") == ["mean_squared_error/value:0"]
+    assert trial.tensor("scores:0").value(20).shape == (640, 1)
+    assert trial.tensor("weight:0").steps() == [0, 10, 20]
+    assert len(trial.tensor_names(collection="gradients")) == 1
+    assert "dry" not in trials
+
+
+def test_the_oldest_scripts() -> None:
+    old = importlib.import_module("tornasole.tensorflow")
+    assert old.TornasoleHook is old.TornasoleEstimatorHook is smd.SessionHook
+    assert all(getattr(old, name) is getattr(smd, name) for name in smd.__all__)
+    assert set(old.__all__) == {*smd.__all__, "TornasoleHook", "TornasoleEstimatorHook"}
+    keras = importlib.import_module("tornasole.tensorflow.keras")
+    assert keras.TornasoleKerasHook is keras.KerasHook is smd.KerasHook
+    session = importlib.import_module("tornasole.tensorflow.session")
+    assert session.SessionHook is session.EstimatorHook is smd.SessionHook
+
+
+def test_what_the_page_says_is_refused(tmp_path: Path) -> None:
+    for kind in (smd.KerasHook, smd.SessionHook):
+        with pytest.raises(SMDebugValueError, match="before_update"):
+            kind(tmp_path / "run", rules=["NonFinite"], before_update=True)
+
+
+def test_every_collection_has_a_row() -> None:
+    rows = rows_of("What is saved")
+    assert words(cells[0] for cells in rows) == set(smd.KerasHook.default_collections)
+    always = words(cells[0] for cells in rows if cells[3].startswith("always"))
+    assert always == {*smd.KerasHook.always_saved, "scalars"}
+
+
+def test_every_link_has_its_file() -> None:
+    links = re.findall(r"\]\(([^)#:]+)[^)]*\)", TEXT)
+    assert len(links) > 5
+    assert [link for link in links if not (PAGE.parent / link).exists()] == []
