@@ -1,4 +1,4 @@
-"""A training loop of one's own: a tape inside of a `tf.function`, and an evaluation after each epoch.
+"""A loop of one's own: a tape inside of a `tf.function`, and an evaluation after each epoch.
 
 python examples/tensorflow/gradient_tape.py [DIRECTORY]
 """
@@ -8,10 +8,9 @@ import tempfile
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
 import smdebug.tensorflow as smd
-
-keras = tf.keras
 
 
 def train(directory: str) -> None:

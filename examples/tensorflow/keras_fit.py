@@ -7,11 +7,9 @@ import sys
 import tempfile
 
 import numpy as np
-import tensorflow as tf
+from tensorflow import keras
 
 import smdebug.tensorflow as smd
-
-keras = tf.keras
 
 
 def train(directory: str) -> None:

@@ -8,10 +8,10 @@ import tempfile
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
 import smdebug.tensorflow as smd
 
-keras = tf.keras
 LAYERS = [f"layer_{number:02}" for number in range(12)]
 
 

@@ -7,11 +7,10 @@ import sys
 import tempfile
 
 import numpy as np
-import tensorflow as tf
+from tensorflow import keras
 
 import smdebug.tensorflow as smd
 
-keras = tf.keras
 RULES = ["VanishingGradient", "NonFinite", "LossNotDecreasing", "DeadRelu"]
 
 

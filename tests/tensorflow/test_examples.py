@@ -19,7 +19,7 @@ SAYS = {
     "gradient_tape": (
         r"(?s)14 tensors, 12 steps, finished.*step 80: loss 0\.\d+, gradient \d\.\d+; error .* 0\.1"
     ),
-    "keras_fit": r"(?s)15 tensors, 21 steps, finished.*\n +5 +0\.[01]\d+ +0\.9\d+\n.*kernel:0 +\d\.",
+    "keras_fit": r"(?s)15 tensors, 21 steps, finished.*\n +5 +0\.[01]\d+ +0\.9\d+\n.*kernel:0 +\d",
     "keras_torch": r"(?s)16 tensors, 10 steps, finished> computed by torch\n.*edges/outputs +\(32,",
     "layers_and_gradients": r"(?s)layer_00 +0\.\d+ +\d\.\de-0[78]  #.*layer_11 +0\.\d+ +\d\.\de-01",
     "mirrored": (

@@ -19,7 +19,7 @@ from smdebug.exceptions import RuleEvaluationConditionMet, SMDebugTypeError
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from smdebug.trials import Trial
@@ -40,6 +40,15 @@ NAMES = ["first/kernel", "first/bias", "second/kernel", "second/bias"]
 PLACE = "net/" if KERAS_3 else ""
 Array = np.ndarray[Any, Any]
 Record = dict[str, Array]
+
+
+@pytest.fixture(autouse=True)
+def layers_as_they_were() -> Iterator[None]:
+    """No test leaves anything on the class of all layers."""
+    before = keras.layers.Layer.__call__
+    yield
+    after, keras.layers.Layer.__call__ = keras.layers.Layer.__call__, before
+    assert after is before
 
 
 def make_model(name: str = "net") -> Any:
@@ -885,19 +894,22 @@ def test_a_variable_made_anew_at_each_step_is_one_tensor_and_is_let_go(tmp_path:
     assert [value(trial, "weights/delta:0", step)[0, 0] for step in range(3)] == [0, 1, 2]
 
 
-def test_a_model_is_let_go_with_its_hook(tmp_path: Path) -> None:
-    def run() -> tuple[Any, Any]:
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_hook_and_a_model_do_not_keep_each_other(tmp_path: Path, kept: bool) -> None:
+    def run() -> tuple[Any, Any, Any]:
         hook = make_hook(tmp_path)
         model = make_model()
         hook.register_model(model)
         train(model, hook.wrap_tape, steps=2)
         closed(hook)
         smd.del_hook()
-        return weakref.ref(hook), weakref.ref(model)
+        return weakref.ref(hook), weakref.ref(model), model if kept else None
 
-    references = run()
-    gc.collect()
-    assert [each() for each in references] == [None, None]
+    hook, model, own = run()
+    for _ in range(3):
+        gc.collect()
+    assert hook() is None
+    assert model() is own
 
 
 def test_the_registered_model_is_the_one_that_counts_after_a_fit(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import smdebug.tensorflow as smd
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from smdebug.trials import Trial
 
@@ -35,6 +35,15 @@ Y = RNG.normal(size=(6, 2)).astype(np.float32)
 NAMES = ["first/kernel", "first/bias", "second/kernel", "second/bias"]
 PROGRAMS = Path(__file__).parent / "programs"
 Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(autouse=True)
+def layers_as_they_were() -> Iterator[None]:
+    """No test leaves anything on the class of all layers."""
+    before = keras.layers.Layer.__call__
+    yield
+    after, keras.layers.Layer.__call__ = keras.layers.Layer.__call__, before
+    assert after is before
 
 
 def make_model() -> Any:
@@ -552,8 +561,9 @@ def test_a_function_that_fails_while_it_runs_does_no_harm(tmp_path: Path) -> Non
     trial = closed(hook)
     assert hook.step == 2
     assert value(trial, "loss", 0) == 2.0
+    # TensorFlow may or may not get to the loss before it fails.
     assert value(trial, "loss", 2) == 6.0
-    assert trial.tensor("loss").steps(mode=TRAIN) == [0, 2]
+    assert value(trial, "gradients/wGrad", 2) == 3.0
 
 
 def test_a_model_that_is_built_while_it_is_traced(tmp_path: Path) -> None:

@@ -371,7 +371,8 @@ class BaseHook(HookCollections):
         Returns:
             Whether the run was closed; where `_stop_training` raises, it does not return then.
         """
-        if self._supervisor.request is None or self._closed or not self._supervisor.due():
+        # In this order: a hook that came from another process has no supervisor.
+        if self._closed or self._supervisor.request is None or not self._supervisor.due():
             return False
         self._obey(self._supervisor.request)
         return True

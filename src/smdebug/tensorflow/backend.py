@@ -46,3 +46,10 @@ def is_tensor(value: Any) -> bool:
 
 def _is_symbolic(value: Any) -> bool:
     return type(value).__name__ == "KerasTensor"
+
+
+def is_variable(value: Any) -> bool:
+    """Whether a value is a variable of TensorFlow or of Keras."""
+    if tf is not None and isinstance(value, tf.Variable):
+        return True
+    return hasattr(value, "assign") and hasattr(value, "trainable") and hasattr(value, "shape")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.config.collection import Collection as BaseCollection
 from smdebug.exceptions import SMDebugTypeError
-from smdebug.tensorflow.backend import tf
+from smdebug.tensorflow.backend import is_variable, tf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,10 +100,3 @@ class Collection(BaseCollection):
         super().overlay(other)
         if isinstance(other, Collection):
             self._variables += other._variables
-
-
-def is_variable(value: Any) -> bool:
-    """Whether a value is a variable of TensorFlow or of Keras."""
-    if tf is not None and isinstance(value, tf.Variable):
-        return True
-    return hasattr(value, "assign") and hasattr(value, "trainable") and hasattr(value, "shape")

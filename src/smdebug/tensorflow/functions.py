@@ -7,8 +7,9 @@ same step with additional results. It is traced once.
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.tensorflow.backend import keras, keras_backend, tf
@@ -37,43 +38,143 @@ KINDS = {
 }
 
 
+class Asker(Protocol):
+    """Somebody who wants to see what is inside of a step."""
+
+    def receive(self, inside: dict[str, tuple[Any, ...]]) -> None:
+        """Takes what a step has shown: for each name a tensor of every replica."""
+
+    def give_up(self, why: str) -> None:
+        """Takes note that the steps of the model cannot be looked into."""
+
+
+class Question(NamedTuple):
+    """What somebody wants to see.
+
+    Attributes:
+        about: changes when something else is wanted.
+        wanted: says by name what is ever saved.
+        optimizers: those that the model does not hold itself.
+    """
+
+    about: object
+    wanted: Callable[[str], bool]
+    optimizers: tuple[Any, ...]
+
+
 class StandIn:
     """What a model finds in place of its function while it trains, evaluates or predicts.
 
+    Several hooks may look at one model: they share it.
+
     Args:
-        own: the model's own function, which runs unless there is something else to run.
+        model: the model.
+        kind: which of its functions.
 
     Attributes:
-        own: the model's own function.
-        next: what runs instead of it, once.
-        running: whether one of them runs.
+        own: the model's own function, which runs unless somebody waits for what is inside.
+        running: whether one of the two runs.
     """
 
-    def __init__(self, own: Any) -> None:
-        self.own = own
-        self.next: Any = None
+    def __init__(self, model: Any, kind: Kind) -> None:
+        self.own = getattr(model, kind.function)
         self.running = False
+        self._model = model
+        self._kind = kind
+        self._questions: dict[Asker, Question] = {}
+        self._waiting: list[Asker] = []
+        self._function: StepFunction | None = None
+        self._given_up = False
+
+    def function(self, asker: Asker, question: Question) -> StepFunction:
+        """Returns the function that answers a question, and all others that were asked."""
+        known = self._questions.get(asker)
+        if known is None or known.about != question.about:
+            self._questions[asker] = question
+            self._function = None
+        if self._function is None:
+            self._function = StepFunction(self._model, self._kind, self.own, self._all_questions())
+        return self._function
+
+    def let_run(self, asker: Asker) -> None:
+        """Has the function that tells run at the next step."""
+        self._waiting.append(asker)
 
     def __call__(self, *args: Any) -> Any:
-        function, self.next = self.next or self.own, None
+        waiting = [] if _is_by_hand(sys._getframe(1)) else self._waiting
         self.running = True
         try:
-            return function(*args)
+            return self._run(waiting, args) if waiting else self.own(*args)
         finally:
             self.running = False
+
+    def _run(self, waiting: list[Asker], args: tuple[Any, ...]) -> Any:
+        self._waiting = []
+        function = self._function
+        if function is None or self._given_up:
+            return self.own(*args)
+        try:
+            result = function(*args)
+        except Exception as error:
+            if function.ran or not is_from_tracing(self._model, error):
+                raise
+            self._give_up(f"its step could not be traced a second time: {_shown(error)}")
+            return self.own(*args)
+        if function.hidden:
+            self._give_up("its function does not run its step")
+        inside, function.inside = function.inside, {}
+        for asker in waiting:
+            asker.receive(inside)
+        return result
+
+    def _give_up(self, why: str) -> None:
+        """Leaves a model alone whose step cannot be looked into."""
+        self._given_up = True
+        for asker in self._questions:
+            asker.give_up(f"the inside of {type(self._model).__name__} is not saved: {why}")
+
+    def _all_questions(self) -> Question:
+        questions = tuple(self._questions.values())
+        optimizers = tuple(each for question in questions for each in question.optimizers)
+        return Question(
+            None, lambda name: any(question.wanted(name) for question in questions), optimizers
+        )
 
     def __getattr__(self, name: str) -> Any:
         # Somebody may look at the function.
         return getattr(self.own, name)
 
 
-def put_in_place(model: Any, kind: Kind) -> StandIn | None:
-    """Puts something in the place of a model's function; None if there is no function."""
+def _is_by_hand(caller: Any) -> bool:
+    """Whether a function is called for a batch that somebody else gave, in the middle of `fit`."""
+    return caller.f_code.co_name in ("train_on_batch", "test_on_batch", "predict_on_batch")
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def is_from_tracing(model: Any, error: Exception) -> bool:
+    """Whether a failure came before anything was computed."""
+    if keras_backend() != "tensorflow" or getattr(model, "run_eagerly", False):
+        return False
+    return not isinstance(error, StopIteration | tf.errors.OpError)
+
+
+def put_in_place(model: Any, kind: Kind, known: StandIn | None) -> StandIn | None:
+    """Puts something in the place of a model's function; None if there is no function.
+
+    Args:
+        model: the model.
+        kind: which of its functions.
+        known: what was in its place before: it serves again if the function is still the same.
+    """
     own = getattr(model, kind.function, None)
     if own is None or isinstance(own, StandIn):
         # It may be of a training that ended in an exception.
         return own
-    stand_in = StandIn(own)
+    same = known is not None and known.own is own
+    stand_in = known if known is not None and same else StandIn(model, kind)
     setattr(model, kind.function, stand_in)
     return stand_in
 
@@ -91,8 +192,7 @@ class StepFunction:
         model: the model.
         kind: which of its functions.
         own: the model's own function.
-        wanted: says by name what is ever saved.
-        extra_optimizers: those that the model does not hold itself.
+        question: what is to be seen.
 
     Attributes:
         own: the model's own function.
@@ -104,21 +204,13 @@ class StepFunction:
         hidden: whether the model's function turned out not to run the model's step.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        kind: Kind,
-        own: Any,
-        wanted: Callable[[str], bool],
-        extra_optimizers: tuple[Any, ...] = (),
-    ) -> None:
+    def __init__(self, model: Any, kind: Kind, own: Any, question: Question) -> None:
         self.own = own
         self.stateful = self.called = self.ran = self.hidden = False
         self.inside: dict[str, tuple[Any, ...]] = {}
         self._model = model
         self._kind = kind
-        self._wanted = wanted
-        self._optimizers = extra_optimizers
+        self._question = question
         self._step = getattr(model, kind.step)
         self._telling: Any = None
         self._plain: Any = None
@@ -188,7 +280,7 @@ class StepFunction:
         with recording.active():
             result = self._step(data)
         # Named only now: variables may have been made just before.
-        tensors = recording.tensors(ModelNames(self._model), self._wanted)
+        tensors = recording.tensors(ModelNames(self._model), self._question.wanted)
         self.stateful = self.stateful or recording.has_state_of_its_own()
         inside: dict[str, Any] = tensors
         if replicas_of(self._model) is None:
@@ -200,7 +292,9 @@ class StepFunction:
     def _all_optimizers(self) -> list[Any]:
         """Those that the model was compiled with, or has as its attributes."""
         held = [getattr(self._model, "optimizer", None), *vars(self._model).values()]
-        found = {id(each): each for each in (*held, *self._optimizers) if is_optimizer(each)}
+        found = {
+            id(each): each for each in (*held, *self._question.optimizers) if is_optimizer(each)
+        }
         return list(found.values())
 
 

@@ -6,11 +6,11 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from smdebug.mode_keys import ModeKeys
-from smdebug.tensorflow.backend import keras_backend, tf
+from smdebug.tensorflow.backend import keras_backend
 from smdebug.tensorflow.functions import (
     KINDS,
+    Question,
     StandIn,
-    StepFunction,
     can_look_inside,
     put_in_place,
     steps_per_execution,
@@ -45,22 +45,26 @@ class Inside:
         self._say = say
         self._model: Any = None
         self._places: dict[ModeKeys, StandIn] = {}
-        self._functions: dict[ModeKeys, tuple[object, StepFunction | None]] = {}
-        self._running: StepFunction | None = None
+        # Those that were in place before, with what was traced for them.
+        self._before: dict[ModeKeys, StandIn] = {}
+        # For each mode what a plan and a function came to: the function if it is ever needed.
+        self._known: dict[ModeKeys, tuple[object, bool]] = {}
+        self._received: dict[str, tuple[Any, ...]] = {}
 
     def put_in_place(self, model: Any, mode: ModeKeys) -> None:
         """Makes room for another function in the place of a model's own."""
         if model is not self._model:
             self.take_away()
+            self._before.clear()
             self._model = model
-        self._running = None
-        stand_in = put_in_place(model, KINDS[mode])
+        self._received = {}
+        stand_in = put_in_place(model, KINDS[mode], self._before.get(mode))
         if stand_in is not None:
-            self._places[mode] = stand_in
+            self._places[mode] = self._before[mode] = stand_in
 
     def take_away(self) -> None:
         """Gives the model its own functions back."""
-        self._running = None
+        self._received = {}
         for mode, stand_in in self._places.items():
             take_away(self._model, KINDS[mode], stand_in)
         self._places.clear()
@@ -68,8 +72,14 @@ class Inside:
     def forget(self) -> None:
         """Lets go of the model and of everything that was made for it."""
         self.take_away()
-        self._functions.clear()
+        self._known.clear()
+        self._before.clear()
         self._model = None
+
+    @property
+    def running(self) -> bool:
+        """Whether a step of the model runs."""
+        return any(place.running for place in self._places.values())
 
     def prepare(
         self,
@@ -88,64 +98,34 @@ class Inside:
             names: finds the names in the model.
             optimizers: those that the model does not hold itself.
         """
-        self._running = None
-        if mode not in self._places:
+        self._received = {}
+        stand_in = self._places.get(mode)
+        if stand_in is None:
             return
-        stand_in = self._places[mode]
         # Compiling a model, or asking for other tensors, makes it another function.
-        key = (stand_in.own, plan, optimizers)
-        known = self._functions.get(mode)
-        if known is None or known[0] != key:
-            function = None
-            if self._is_ever_needed(mode, plan, names()):
-                kind, own = KINDS[mode], stand_in.own
-                wanted = _wanted_in(mode, plan)
-                function = StepFunction(self._model, kind, own, wanted, optimizers)
-            known = self._functions[mode] = key, function
-        function = known[1]
+        about = (stand_in.own, plan, optimizers)
+        known = self._known.get(mode)
+        if known is None or known[0] != about:
+            known = self._known[mode] = about, self._is_ever_needed(mode, plan, names())
+        if not known[1]:
+            return
+        function = stand_in.function(self, Question(about, _wanted_in(mode, plan), optimizers))
         # The first step finds out whether the two functions may take turns.
-        if function is not None and (
-            not function.called or function.stateful or _is_needed(step, names)
-        ):
-            self._running = function
-            stand_in.next = self._run
-
-    @property
-    def running(self) -> bool:
-        """Whether a step of the model runs."""
-        return any(place.running for place in self._places.values())
+        if not function.called or function.stateful or _is_needed(step, names):
+            stand_in.let_run(self)
 
     def seen(self) -> dict[str, tuple[Any, ...]]:
         """Returns what the last step showed: for each name a tensor of every replica."""
-        function, self._running = self._running, None
-        if function is None:
-            return {}
-        inside, function.inside = function.inside, {}
-        return inside
+        received, self._received = self._received, {}
+        return received
 
-    def _run(self, *args: Any) -> Any:
-        """Runs a step; Keras calls it in place of the model's own function."""
-        function = self._running
-        assert function is not None
-        try:
-            result = function(*args)
-        except Exception as error:
-            if function.ran or not _is_from_tracing(self._model, error):
-                raise
-            why = f"its step could not be traced a second time: {type(error).__name__}: {error}"
-            self._give_up(function, why)
-            return function.own(*args)
-        if function.hidden:
-            self._give_up(function, "its function does not run its step")
-        return result
+    def receive(self, inside: dict[str, tuple[Any, ...]]) -> None:
+        """Takes what a step has shown."""
+        self._received = inside
 
-    def _give_up(self, function: StepFunction, why: str) -> None:
-        """Leaves a model alone whose step cannot be looked into."""
-        self._running = None
-        for mode, (key, known) in self._functions.items():
-            if known is function:
-                self._functions[mode] = key, None
-        logger.warning("the inside of %s is not saved: %s", type(self._model).__name__, why)
+    def give_up(self, why: str) -> None:
+        """Says that the steps of the model cannot be looked into."""
+        logger.warning(why)
 
     def _is_ever_needed(self, mode: ModeKeys, plan: SavePlan, names: ModelNames) -> bool:
         if not any(plan.ever(mode, name) for name in _inside_names(mode, names)):
@@ -193,10 +173,3 @@ def _inside_names(mode: ModeKeys, names: ModelNames) -> Iterator[str]:
         yield from (weight.gradient for weight in names.weights)
         if not names.complete:
             yield gradient_name("layer/kernel")
-
-
-def _is_from_tracing(model: Any, error: Exception) -> bool:
-    """Whether a failure came before anything was computed."""
-    if keras_backend() != "tensorflow" or getattr(model, "run_eagerly", False):
-        return False
-    return not isinstance(error, StopIteration | tf.errors.OpError)

@@ -63,11 +63,13 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         keras.callbacks.Callback.__init__(self)
         # What was found out about the model, and what it is for.
         self._names: ModelNames | None = None
-        self._named: tuple[int, int] | None = None
+        self._named: tuple[int, list[int]] | None = None
         self._inside = Inside(self._say)
         self._optimizers: tuple[Any, ...] = ()
         self._optimizer_variables: tuple[Any, ...] = ()
-        self._in_fit = self._by_hand = False
+        self._in_fit = self._own_run = self._batch_open = self._by_hand = False
+        self._own_runs: set[ModeKeys] = set()
+        self._fitted: Any = None
         self._said: set[str] = set()
         # What the last training step has saved of what Keras reports.
         self._logged: set[str] = set()
@@ -136,6 +138,10 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         if tf is None or not isinstance(tape, tf.GradientTape):
             self._say(f"wrap_tape: {type(tape).__name__} is no tf.GradientTape and stays as it is")
             return tape
+        # A `fit` that ended in an exception has not said so.
+        self._in_fit = False
+        if self.save_all_workers and tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            self._say("with a tape only what the first replica computes is saved")
         self.set_mode(ModeKeys.TRAIN)
         return self._tapes.wrap(tape)
 
@@ -238,6 +244,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
     def set_model(self, model: Any) -> None:
         """Says which model it is; Keras calls it."""
         keras.callbacks.Callback.set_model(self, model)
+        self._own_run = True
         self._looked_at = model
         self._collections_asked_for = True
         if not is_keras_3() and getattr(model, "_is_compiled", False) and not self._closed:
@@ -247,7 +254,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Begins a `fit`; Keras calls it."""
-        self._in_fit = True
+        self._in_fit, self._fitted = True, self.model
         self._begin(ModeKeys.TRAIN)
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -294,16 +301,16 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
 
     def on_test_end(self, logs: Any = None) -> None:
         """Ends an `evaluate`; Keras calls it."""
-        self._end()
+        self._end(ModeKeys.EVAL)
 
     def on_predict_end(self, logs: Any = None) -> None:
         """Ends a `predict`; Keras calls it."""
-        self._end()
+        self._end(ModeKeys.PREDICT)
 
     def on_train_end(self, logs: Any = None) -> None:
         """Ends a `fit` and publishes what was saved; Keras calls it. More may follow."""
         self._in_fit = False
-        self._end()
+        self._end(ModeKeys.TRAIN)
         if self._closed:
             self._forget_model()
 
@@ -317,27 +324,39 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             self._say("this hook saves nothing: it was closed, or made in another process")
             return
         self._run_in(mode)
+        self._batch_open = False
+        # A run of its own has said which model it is of; a validation in `fit` has not.
+        (self._own_runs.add if self._own_run else self._own_runs.discard)(mode)
+        self._own_run = False
         self._inside.put_in_place(self.model, mode)
 
-    def _end(self) -> None:
+    def _end(self, mode: ModeKeys) -> None:
+        if mode in self._own_runs or not self._in_fit:
+            # Where it was in the middle of `fit`, the next batch puts them in place again.
+            self._inside.take_away()
+            if self._takes_part():
+                self.flush()
         if self._in_fit:
-            # A validation or a prediction in the middle of it.
+            # A validation or a prediction, perhaps of another model.
             self._run_in(ModeKeys.TRAIN)
-            return
-        self._inside.take_away()
-        if self._takes_part():
-            self.flush()
+            if self.model is not self._fitted:
+                self.set_model(self._fitted)
+                self._own_run = False
 
     def _run_in(self, mode: ModeKeys) -> None:
         self._steps.set_mode(mode)
         self._by_hand = False
 
     def _begin_batch(self, mode: ModeKeys) -> None:
-        if not self._takes_part():
+        if not self._takes_part() or self._batch_open:
+            # Open already: the hook is twice among the callbacks.
             return
+        self._batch_open = True
         self._run_in(mode)
         if mode is ModeKeys.TRAIN:
+            self._in_fit, self._fitted = True, self.model
             self._logged.clear()
+        self._inside.put_in_place(self.model, mode)
         capture = self._begin_step()
         if self._ready and self._writes:
             # Also where saving has failed: a step that must go on in the other function does.
@@ -346,8 +365,9 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
                 self._inside.prepare(mode, self._plan, step, self._model_names, self._optimizers)
 
     def _end_batch(self, batch: int, logs: Any) -> None:
-        if not self._takes_part():
+        if not self._takes_part() or not self._batch_open:
             return
+        self._batch_open = False
         inside = self._inside.seen()
         capture = self._capture
         if capture is None or capture.plan is None:
@@ -404,6 +424,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             want = _METRIC if self._name_metric(name) else _LOSS
             self._remember_name(name, want.collections)
             self._put(TakenArray(name, value, want))
+            self._logged.add(name)
 
     def _offer_variables(self, capture: StepCapture) -> None:
         plan = capture.plan
@@ -419,7 +440,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         """The variables that are saved at such steps; found out once for a model."""
         names = self._model_names()
         optimizer = self._named_optimizer_variables() if plan.mode is ModeKeys.TRAIN else []
-        key = names, len(optimizer)
+        key = names, [id(variable) for _, variable in optimizer]
         known = plan.memory.get("variables")
         if known is None or known[0] != key:  # type: ignore[index]
             every = [*((each.name, each.variable) for each in names.weights), *optimizer]
@@ -455,7 +476,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
     def _model_names(self) -> ModelNames:
         """The names in the model; found again when it has got more variables."""
         model = self._looked_at
-        key = id(model), len(weights_of(model))
+        key = id(model), [id(variable) for variable in weights_of(model)]
         if self._names is None or self._named != key:
             self._names, self._named = ModelNames(model), key
             # Names that collections and rules are waiting for may be there now.
@@ -489,7 +510,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         return names
 
     def _worker(self) -> Worker:
-        return worker_of(self._looked_at, self._options)
+        return worker_of(self.model, self._options)
 
     def _open_output(self, worker: str) -> Output | None:
         strategy = None if self.model is None else replicas_of(self.model)
@@ -513,11 +534,13 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
     def _forget_model(self) -> None:
         # It may be large, and the hook may live as long as the process.
         keras.callbacks.Callback.set_model(self, None)
+        self._fitted = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         keras.callbacks.Callback.__init__(self)
-        self._said, self._in_fit, self._by_hand = set(), False, False
+        self._said, self._own_runs = set(), set()
+        self._in_fit = self._own_run = self._batch_open = self._by_hand = False
         self._inside = Inside(self._say)
 
     def _say(self, message: str) -> None:

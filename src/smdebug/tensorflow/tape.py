@@ -12,8 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from smdebug.mode_keys import ModeKeys
-from smdebug.tensorflow.backend import flatten, tf
-from smdebug.tensorflow.collection import is_variable
+from smdebug.tensorflow.backend import flatten, is_variable, tf
 from smdebug.tensorflow.layers import variable_name
 from smdebug.tensorflow.naming import gradient_name, numbered
 from smdebug.tensorflow.recording import Recording, as_it_is, watched_layers

@@ -7,13 +7,15 @@ everything else happens on the writer's thread. On an accelerator reductions are
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from smdebug.hook.capture import TakenArray, TakenOne, entry_of, reductions_of
 from smdebug.storage.batch import Entry
-from smdebug.tensorflow.backend import keras, keras_backend, tf
+from smdebug.tensorflow.backend import is_variable, keras, keras_backend, tf
 
 if TYPE_CHECKING:
     from smdebug.hook.capture import Taken
@@ -24,14 +26,26 @@ if TYPE_CHECKING:
 
 def to_array(tensor: Any) -> Array:
     """Returns a tensor, a variable or a number as an array that nobody else writes to."""
-    if tf is not None and isinstance(tensor, tf.Tensor | tf.Variable):
-        array = tensor.numpy()
-    elif keras_backend() != "tensorflow" and hasattr(tensor, "dtype"):
+    if is_variable(tensor):
+        tensor = value_of(tensor)
+    if tf is not None and isinstance(tensor, tf.Tensor):
+        array = np.asarray(tensor.numpy())
+    elif keras_backend() == "torch" and hasattr(tensor, "detach"):
+        array = _torch_array(tensor)
+    elif keras_backend() == "jax" and hasattr(tensor, "dtype"):
         array = np.array(keras.ops.convert_to_numpy(tensor))
     else:
         array = np.array(tensor)
-    array = np.asarray(array)
     return array.astype(str) if array.dtype.kind in "SO" else array
+
+
+def _torch_array(tensor: Any) -> Array:
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if str(tensor.dtype) == "torch.bfloat16":
+        # NumPy does not know the type, and PyTorch does not know ml_dtypes.
+        bits = tensor.contiguous().view(importlib.import_module("torch").int16)
+        return np.array(bits.numpy().view(ml_dtypes.bfloat16))
+    return np.array(tensor.numpy())
 
 
 def is_symbolic(value: Any) -> bool:

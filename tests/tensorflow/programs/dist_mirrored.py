@@ -124,9 +124,10 @@ def add_inside(
     twin = make()
     for step in run.witness.steps:
         x, y = (each[BATCH * step["batch"] :][:BATCH] for each in data[step["mode"]])
+        parts = zip(step["apart"], parts_of(x, replicas), parts_of(y, replicas), strict=True)
         step["inside"] = [
-            seen_inside(twin, step["before"], x_part, y_part, step["mode"], replicas)
-            for x_part, y_part in zip(parts_of(x, replicas), parts_of(y, replicas), strict=True)
+            seen_inside(twin, weights, x_part, y_part, step["mode"], replicas)
+            for weights, x_part, y_part in parts
         ]
 
 

@@ -26,7 +26,15 @@ class Witness(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _begin(self, mode: str, batch: int) -> None:
         before = self.model.get_weights()
-        self.steps.append({"mode": mode, "batch": batch, "before": before})
+        step = {"mode": mode, "batch": batch, "before": before, "apart": self._apart()}
+        self.steps.append(step)
+
+    def _apart(self) -> list[list[Any]]:
+        """The weights of each replica: Keras 2 lets statistics differ until they are read."""
+        results = self.model.distribute_strategy.experimental_local_results
+        each = [results(getattr(weight, "_value", weight)) for weight in self.model.weights]
+        count = max((len(values) for values in each), default=1)
+        return [[np.array(values[n % len(values)]) for values in each] for n in range(count)]
 
     def _end(self, logs: Any) -> None:
         numbers = {name: float(value) for name, value in (logs or {}).items()}
