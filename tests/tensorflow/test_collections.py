@@ -275,7 +275,7 @@ def test_a_layer_is_added(tmp_path: Path, inputs: Any, outputs: Any, expected: l
     assert besides_logs(trial) == trial.tensor_names(collection="mine") == expected
 
 
-class Two(keras.Model):  # type: ignore[misc]
+class Two(keras.Model):
     """Two parts that have a layer of the same name each, and one whose name ends like it."""
 
     def __init__(self) -> None:
@@ -379,7 +379,7 @@ def test_collections_may_change_in_the_middle_of_fit(tmp_path: Path) -> None:
     hook = hooked(tmp_path, "mine", "gradients")
     hook.get_collection("mine").include("first/outputs")
 
-    class Change(keras.callbacks.Callback):  # type: ignore[misc]
+    class Change(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if batch == 1:
                 hook.get_collection("mine").include("last/inputs")

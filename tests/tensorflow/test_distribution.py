@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -116,8 +117,33 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     program.stop()
 
 
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Program]]:
+    """Two processes that train together."""
+    folder = tmp_path_factory.mktemp("workers")
+    scenarios = ["loop_bare", "loop_one", "loop_all"]
+    scenarios += [] if KERAS_3 else ["fit_bare", "fit_one", "fit_all"]
+    ports = ",".join(str(port) for port in free_ports(2))
+    programs = [
+        Program(folder, "dist_workers.py", str(task), ports, *scenarios) for task in range(2)
+    ]
+    yield programs
+    for program in programs:
+        program.stop()
+
+
 @pytest.fixture(scope="module", autouse=True)
-def started(mirrored: Program, kinds: Program) -> None:
+def started(mirrored: Program, kinds: Program, workers: list[Program]) -> None:
     """They run at the same time."""
 
 
@@ -336,16 +362,14 @@ def test_several_batches_at_once_on_two_devices(kinds: Program) -> None:
         assert trial.tensor("gradients/first/kernelGrad").steps() == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("scenario", "workers"), [("loop_one", ["worker_0"]), ("loop_all", None)])
-def test_a_loop_of_ones_own_on_two_devices(
-    kinds: Program, scenario: str, workers: list[str] | None
-) -> None:
+@pytest.mark.parametrize("scenario", ["loop_one", "loop_all"])
+def test_a_loop_of_ones_own_on_two_devices(kinds: Program, scenario: str) -> None:
     truth, trial = kinds.truth(scenario), kinds.trial(scenario)
     assert_same(kinds.truth("loop_bare"), truth)
     assert trial.steps() == [0, 1, 2, 3]
-    if workers is not None:
-        assert trial.workers() == workers
-    worker = trial.workers()[0]
+    (worker,) = trial.workers()
+    if scenario == "loop_one":
+        assert worker == "worker_0"
     names = ["first/kernel", "first/bias", "last/kernel", "last/bias"]
     for number, step in enumerate(truth["loop"]):
         loss = trial.tensor("loss").value(number, worker=worker)
@@ -383,3 +407,70 @@ def test_central_storage_saves_weights_and_metrics_and_says_what_it_does_not(
     check_logs(trial, worker, truth)
     if not trial.tensor_names(collection="gradients"):
         assert "CentralStorageStrategy" in kinds.said("central_all")
+
+
+# ---- several processes
+
+
+def truths(workers: list[Program], scenario: str) -> list[Truth]:
+    return [each.truth(scenario, f"truth_{task}") for task, each in enumerate(workers)]
+
+
+FIT_TOGETHER = pytest.mark.skipif(
+    KERAS_3, reason="Keras 3 itself does not fit on MultiWorkerMirroredStrategy"
+)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "loop_one", "loop_all", pytest.param("fit_one", marks=FIT_TOGETHER),
+        pytest.param("fit_all", marks=FIT_TOGETHER),
+    ],
+)  # fmt: skip
+def test_processes_train_as_without_the_hook(workers: list[Program], scenario: str) -> None:
+    bare = truths(workers, scenario.split("_")[0] + "_bare")
+    for one, other in zip(bare, truths(workers, scenario), strict=True):
+        assert_same(one, other)
+        assert one.get("score") == other.get("score")
+
+
+@FIT_TOGETHER
+@pytest.mark.parametrize(("scenario", "count"), [("fit_one", 1), ("fit_all", 2)])
+def test_each_process_is_a_worker(workers: list[Program], scenario: str, count: int) -> None:
+    found, trial = truths(workers, scenario), workers[0].trial(scenario)
+    names = [f"worker_{task}" for task in range(count)]
+    assert trial.workers() == names
+    check_steps(trial, found[0])
+    for truth, worker in zip(found, names, strict=False):
+        check_weights(trial, worker, truth, WEIGHTS["plain"])
+        check_logs(trial, worker, truth)
+
+
+@FIT_TOGETHER
+def test_processes_say_what_they_do_not_save(workers: list[Program]) -> None:
+    truths(workers, "fit_all")
+    trial = workers[0].trial("fit_all")
+    if not trial.tensor_names(collection="gradients"):
+        for program in workers:
+            assert "cannot be seen" in program.said("fit_all")
+
+
+@pytest.mark.parametrize(("scenario", "count"), [("loop_one", 1), ("loop_all", 2)])
+def test_each_process_saves_what_its_tape_saw(
+    workers: list[Program], scenario: str, count: int
+) -> None:
+    found, trial = truths(workers, scenario), workers[0].trial(scenario)
+    assert trial.workers() == [f"worker_{task}" for task in range(count)]
+    assert trial.steps() == [0, 1, 2]
+    names = ["first/kernel", "first/bias", "last/kernel", "last/bias"]
+    for truth, worker in zip(found, trial.workers(), strict=False):
+        for number, step in enumerate(truth["loop"]):
+            assert float(trial.tensor("loss").value(number, worker=worker)) == step["loss"]
+            for name, slope, weight in zip(names, step["slopes"], step["before"], strict=True):
+                saved = trial.tensor(f"gradients/{name}Grad").value(number, worker=worker)
+                np.testing.assert_array_equal(saved, slope)
+                saved = trial.tensor(f"weights/{name}:0").value(number, worker=worker)
+                np.testing.assert_array_equal(saved, weight)
+            inputs = trial.tensor("first/inputs").value(number, worker=worker)
+            np.testing.assert_array_equal(inputs, step["inputs"])

@@ -52,7 +52,7 @@ def build(kind: Any = None, **options: Any) -> Any:
     return model
 
 
-class Flushing(keras.callbacks.Callback):  # type: ignore[misc]
+class Flushing(keras.callbacks.Callback):
     """Flushes after every batch, so that a failure is met by the next."""
 
     def __init__(self, hook: smd.KerasHook) -> None:
@@ -121,7 +121,7 @@ def test_the_log_says_which_steps_were_lost(
 ) -> None:
     hook = hooked(tmp_path / "run", flush_seconds=1000)
 
-    class Gone(keras.callbacks.Callback):  # type: ignore[misc]
+    class Gone(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if batch == 1:
                 hook.flush()
@@ -175,7 +175,7 @@ def test_a_queue_for_less_than_one_step_makes_training_wait_and_loses_nothing(
     assert trial.tensor("first/outputs").steps() == list(range(6))
 
 
-class Odd(keras.callbacks.Callback):  # type: ignore[misc]
+class Odd(keras.callbacks.Callback):
     """Puts something into the logs that is no number."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -204,7 +204,7 @@ def test_a_failure_inside_of_the_hook_leaves_training_alone(
         def __array__(self, *args: Any, **kwargs: Any) -> Any:
             raise ZeroDivisionError("not me")
 
-    class Puts(keras.callbacks.Callback):  # type: ignore[misc]
+    class Puts(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             logs["breaks"] = Breaks(1.0)
 
@@ -235,7 +235,7 @@ def test_a_bad_configuration_is_raised_whatever_was_asked(tmp_path: Path, on_err
 def model_of(step: Any, **options: Any) -> Any:
     """A model whose step is a function of the model, of Keras's own step and of the data."""
 
-    class Own(keras.Sequential):  # type: ignore[misc]
+    class Own(keras.Sequential):
         def train_step(self, batch: Any) -> Any:
             return step(self, super().train_step, batch)
 
@@ -308,7 +308,7 @@ def test_a_model_whose_step_cannot_be_traced_again(tmp_path: Path) -> None:
 def test_a_function_that_does_not_run_the_step(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Own(keras.Sequential):  # type: ignore[misc]
+    class Own(keras.Sequential):
         def make_train_function(self, force: bool = False) -> Any:
             def function(iterator: Any) -> Any:
                 next(iter(iterator))

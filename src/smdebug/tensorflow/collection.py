@@ -25,6 +25,7 @@ class Collection(BaseCollection):
 
     # Set per instance on first use, so that what the base class does with fields stays simple.
     _variables: tuple[Any, ...] = ()
+    _layers: tuple[tuple[Any, tuple[str, ...]], ...] = ()
 
     def add(self, tensor_names: Any) -> None:
         """Adds tensors: names, variables, tensors and operations of a graph, or lists of them.
@@ -83,20 +84,27 @@ class Collection(BaseCollection):
                 f"{type(layer).__name__}"
             )
         kinds = [kind for kind, wanted in (("inputs", inputs), ("outputs", outputs)) if wanted]
-        # A layer of a graph has the names of its tensors behind it.
-        self.include([rf"(^|/){re.escape(layer.name)}/{kind}(_\d+|/.*)?$" for kind in kinds])
+        self._layers += ((layer, tuple(kinds)),)
 
     def is_empty(self) -> bool:
         """Tells whether the collection names no tensor at all."""
-        return super().is_empty() and not self._variables
+        return super().is_empty() and not self._variables and not self._layers
 
-    def resolve(self, names: Callable[[Any], list[str]]) -> None:
-        """Adds the names of variables; they stay, for they may have others in another model."""
+    def resolve(
+        self, variable_names: Callable[[Any], list[str]], layer_name: Callable[[Any], str]
+    ) -> None:
+        """Adds the names of variables and layers; they stay, for another model may name others."""
         for variable in self._variables:
-            super().add(names(variable))
+            super().add(variable_names(variable))
+        for layer, kinds in self._layers:
+            name = re.escape(layer_name(layer))
+            # A layer of a graph has the names of its tensors behind it.
+            regexes = [rf"^{name}/{kind}(_\d+|/.*)?$" for kind in kinds]
+            self.include([regex for regex in regexes if regex not in self.include_regex])
 
     def overlay(self, other: BaseCollection) -> None:
         """Adds the regexes and names of another collection; the configurations it has win."""
         super().overlay(other)
         if isinstance(other, Collection):
             self._variables += other._variables
+            self._layers += other._layers

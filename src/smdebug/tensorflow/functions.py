@@ -7,6 +7,7 @@ same step with additional results. It is traced once.
 
 from __future__ import annotations
 
+import logging
 import sys
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -18,6 +19,8 @@ from smdebug.tensorflow.recording import Recording, as_it_is, replaced, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+logger = logging.getLogger("smdebug.hook")
 
 # Among the results of a step; sorted behind all others.
 _INSIDE, _RESULT = "~inside", "~result"
@@ -55,11 +58,13 @@ class Question(NamedTuple):
         about: changes when something else is wanted.
         wanted: says by name what is ever saved.
         optimizers: those that the model does not hold itself.
+        layers: whether what layers take and return may be wanted.
     """
 
     about: object
     wanted: Callable[[str], bool]
     optimizers: tuple[Any, ...]
+    layers: bool
 
 
 class StandIn:
@@ -84,7 +89,8 @@ class StandIn:
         self._questions: dict[Asker, Question] = {}
         self._waiting: list[Asker] = []
         self._function: StepFunction | None = None
-        self._given_up = False
+        # Nothing is seen; only the function that tells runs; the model's own has run.
+        self._given_up = self._alone = self._own_ran = False
 
     def function(self, asker: Asker, question: Question) -> StepFunction:
         """Returns the function that answers a question, and all others that were asked."""
@@ -104,23 +110,43 @@ class StandIn:
         waiting = [] if _is_by_hand(sys._getframe(1)) else self._waiting
         self.running = True
         try:
-            return self._run(waiting, args) if waiting else self.own(*args)
+            return self._run(waiting, args) if waiting or self._alone else self._run_own(args)
         finally:
             self.running = False
+
+    def _run_own(self, args: tuple[Any, ...]) -> Any:
+        function = self._function
+        try:
+            result = self.own(*args)
+        except Exception as error:
+            may = function is not None and function.called and not self._own_ran
+            if not may or self._given_up or not is_from_tracing(self._model, error):
+                raise
+            # Without the hook it would have been traced first, and would have worked.
+            self._alone = True
+            logger.warning(
+                "%s.%s can be traced only once: the function of the hook runs at every step",
+                type(self._model).__name__, self._kind.step,
+            )  # fmt: skip
+            return self._run([], args)
+        self._own_ran = True
+        return result
 
     def _run(self, waiting: list[Asker], args: tuple[Any, ...]) -> Any:
         self._waiting = []
         function = self._function
         if function is None or self._given_up:
-            return self.own(*args)
+            return self._run_own(args)
         try:
             result = function(*args)
         except Exception as error:
             if function.ran or not is_from_tracing(self._model, error):
                 raise
             self._give_up(f"its step could not be traced a second time: {_shown(error)}")
-            return self.own(*args)
-        if function.hidden:
+            return self._run_own(args)
+        if function.failed is not None:
+            self._give_up(f"its step could not be traced a second time: {_shown(function.failed)}")
+        elif function.hidden:
             self._give_up("its function does not run its step")
         inside, function.inside = function.inside, {}
         for asker in waiting:
@@ -136,8 +162,12 @@ class StandIn:
     def _all_questions(self) -> Question:
         questions = tuple(self._questions.values())
         optimizers = tuple(each for question in questions for each in question.optimizers)
+        layers = any(question.layers for question in questions)
         return Question(
-            None, lambda name: any(question.wanted(name) for question in questions), optimizers
+            None,
+            lambda name: any(question.wanted(name) for question in questions),
+            optimizers,
+            layers,
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -185,6 +215,53 @@ def take_away(model: Any, kind: Kind, stand_in: StandIn) -> None:
         setattr(model, kind.function, stand_in.own)
 
 
+class CannotTell(Exception):
+    """A step that must not be looked into; raised while it is traced, before anything runs."""
+
+
+class Batch:
+    """A batch that was taken from what a model's function is given, to be given more than once.
+
+    Args:
+        given: what the function was given: an iterator, or, to predict, a list of batches.
+        value: the batch.
+        spec: what the function was traced for.
+    """
+
+    def __init__(self, given: Any, value: Any, spec: Any) -> None:
+        self._given = given
+        self._value = value
+        self._spec = spec
+
+    @classmethod
+    def of(cls, given: Any) -> Batch | None:
+        """Takes the next batch; None where it could not be given again."""
+        if isinstance(given, list | tuple):
+            return cls(given, None, None)
+        if not isinstance(given, tf.data.Iterator):
+            return None
+        spec = given.element_spec
+        if any(not isinstance(each, tf.TensorSpec) for each in tf.nest.flatten(spec)):
+            return None
+        return cls(given, next(given), spec)
+
+    def again(self) -> Any:
+        """Returns what the function is to be given."""
+        if self._spec is None:
+            return self._given
+        data = tf.data.Dataset.from_tensors(self._value).map(self._as_traced)
+        return iter(data)
+
+    def _as_traced(self, *parts: Any) -> Any:
+        # Of a batch with 64 rows the function knows only that it has rows.
+        value = parts if isinstance(self._value, tuple) else parts[0]
+        return tf.nest.map_structure(
+            lambda each, spec: tf.compat.v1.placeholder_with_default(each, spec.shape),
+            value,
+            self._spec,
+        )
+
+
 class StepFunction:
     """What stands in for a model's own function at a step that saves what is inside.
 
@@ -202,35 +279,86 @@ class StepFunction:
         called: whether it was ever called.
         ran: whether the last call has computed anything.
         hidden: whether the model's function turned out not to run the model's step.
+        failed: what went wrong where the model's own function has made the step nevertheless.
     """
 
     def __init__(self, model: Any, kind: Kind, own: Any, question: Question) -> None:
         self.own = own
         self.stateful = self.called = self.ran = self.hidden = False
+        self.failed: Exception | None = None
         self.inside: dict[str, tuple[Any, ...]] = {}
         self._model = model
         self._kind = kind
         self._question = question
         self._step = getattr(model, kind.step)
+        self._takes_several = steps_per_execution(model) > 1
         self._telling: Any = None
         self._plain: Any = None
+        # The variables of the step, and what they held before it.
+        self._variables: list[tuple[Any, Any]] = []
+        self._before: list[tuple[Any, Any]] = []
 
     def __call__(self, *args: Any) -> Any:
         """Runs one step, or as many as the model runs at once: what is inside is the first's."""
         self.called, self.ran = True, False
         steps = steps_per_execution(self._model)
-        with self._made_to_tell(steps):
-            if self._telling is None:
-                self._telling = self._make()
-            result = self._telling(*args)
+        if steps == 1 and not self.stateful and self._must_stay_apart():
+            batch = Batch.of(args[0])
+            if batch is not None:
+                return self._tell_and_run(batch)
+        result = self._tell(args, steps)
         self.ran = True
-        result = self._without_inside(result)
         for _ in range(steps - 1):
             try:
                 result = self._run_plain(*args)
             except (StopIteration, tf.errors.OutOfRangeError):
                 break
         return result
+
+    def _must_stay_apart(self) -> bool:
+        """Whether a step with more results would be computed in another way.
+
+        TensorFlow computes several layers at once where nobody asks for what is in between, with
+        other roundings; and XLA all of a step.
+        """
+        if keras_backend() != "tensorflow" or self._model.run_eagerly:
+            return False
+        return self._question.layers or bool(self._model.jit_compile)
+
+    def _tell_and_run(self, batch: Batch) -> Any:
+        """Looks into a step, takes it back, and has the model's own function make it."""
+        if self._telling is not None:
+            self._remember_state()
+        try:
+            result = self._tell((batch.again(),), 1)
+        except Exception as error:
+            if not is_from_tracing(self._model, error):
+                raise
+            self.failed = error
+        else:
+            self.ran = True
+            if self.stateful:
+                # Found out just now: the step stands.
+                return result
+            self._restore_state()
+        return self.own(batch.again())
+
+    def _remember_state(self) -> None:
+        self._before = [
+            (handle, tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype))
+            for handle, dtype in self._variables
+        ]
+
+    def _restore_state(self) -> None:
+        for handle, value in self._before:
+            tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+        self._before = []
+
+    def _tell(self, args: tuple[Any, ...], steps: int) -> Any:
+        with self._made_to_tell(steps):
+            if self._telling is None:
+                self._telling = self._make()
+            return self._without_inside(self._telling(*args))
 
     def _without_inside(self, result: Any) -> Any:
         if not isinstance(result, dict) or _INSIDE not in result:
@@ -281,13 +409,33 @@ class StepFunction:
             result = self._step(data)
         # Named only now: variables may have been made just before.
         tensors = recording.tensors(ModelNames(self._model), self._question.wanted)
-        self.stateful = self.stateful or recording.has_state_of_its_own()
+        if keras_backend() == "tensorflow":
+            self._take_note(recording)
         inside: dict[str, Any] = tensors
         if replicas_of(self._model) is None:
             inside = {name: (tensor,) for name, tensor in tensors.items()}
         if isinstance(result, dict):
             return {**result, _INSIDE: inside}
         return {_RESULT: result, _INSIDE: inside}
+
+    def _take_note(self, recording: Recording) -> None:
+        """Finds out, while a step is traced, how it can run."""
+        self.stateful = self.stateful or recording.has_state_of_its_own()
+        if self.stateful and self._takes_several:
+            raise CannotTell(
+                "it takes several batches at once, and draws random numbers whose state is the "
+                "function's own"
+            )
+        self._variables = recording.variables()
+        for name in ("_train_counter", "_test_counter", "_predict_counter"):
+            # Keras 2 counts in another function around the step.
+            counter = getattr(self._model, name, None)
+            if counter is not None:
+                self._variables.append((counter.handle, counter.dtype))
+        if self._question.layers or getattr(self._model, "jit_compile", False):
+            # Nothing has been computed yet.
+            with tf.init_scope():
+                self._remember_state()
 
     def _all_optimizers(self) -> list[Any]:
         """Those that the model was compiled with, or has as its attributes."""

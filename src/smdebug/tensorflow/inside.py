@@ -19,7 +19,7 @@ from smdebug.tensorflow.functions import (
 from smdebug.tensorflow.naming import gradient_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from smdebug.hook.plan import SavePlan, StepPlan
     from smdebug.tensorflow.layers import ModelNames
@@ -47,8 +47,8 @@ class Inside:
         self._places: dict[ModeKeys, StandIn] = {}
         # Those that were in place before, with what was traced for them.
         self._before: dict[ModeKeys, StandIn] = {}
-        # For each mode what a plan and a function came to: the function if it is ever needed.
-        self._known: dict[ModeKeys, tuple[object, bool]] = {}
+        # What is asked in each mode; None where nothing of the inside is ever saved.
+        self._known: dict[ModeKeys, tuple[object, Question | None]] = {}
         self._received: dict[str, tuple[Any, ...]] = {}
 
     def put_in_place(self, model: Any, mode: ModeKeys) -> None:
@@ -106,10 +106,14 @@ class Inside:
         about = (stand_in.own, plan, optimizers)
         known = self._known.get(mode)
         if known is None or known[0] != about:
-            known = self._known[mode] = about, self._is_ever_needed(mode, plan, names())
-        if not known[1]:
+            question = None
+            if self._is_ever_needed(mode, plan, names()):
+                layers = any(plan.ever(mode, name) for name in _layer_names(names()))
+                question = Question(about, _wanted_in(mode, plan), optimizers, layers)
+            known = self._known[mode] = about, question
+        if known[1] is None:
             return
-        function = stand_in.function(self, Question(about, _wanted_in(mode, plan), optimizers))
+        function = stand_in.function(self, known[1])
         # The first step finds out whether the two functions may take turns.
         if not function.called or function.stateful or _is_needed(step, names):
             stand_in.let_run(self)
@@ -161,15 +165,22 @@ def _is_needed(step: StepPlan | None, names: Callable[[], ModelNames]) -> bool:
 
 def _inside_names(mode: ModeKeys, names: ModelNames) -> Iterator[str]:
     """Names that what is inside of a step may have."""
-    layers = [name for _, name in names.named_layers]
-    bases = ["inputs", "labels", "predictions"]
-    # A model that has seen no data may get layers that it does not have yet.
-    layers += [] if names.complete else ["layer"]
-    bases += [f"{layer}/{kind}" for layer in layers for kind in ("inputs", "outputs")]
-    for base in bases:
-        yield base
-        yield from (f"{base}_{place}" for place in range(_MOST_NUMBERS))
+    yield from _numbered(["inputs", "labels", "predictions"])
+    yield from _layer_names(names)
     if mode is ModeKeys.TRAIN:
         yield from (weight.gradient for weight in names.weights)
         if not names.complete:
             yield gradient_name("layer/kernel")
+
+
+def _layer_names(names: ModelNames) -> Iterator[str]:
+    layers = [name for _, name in names.named_layers]
+    # A model that has seen no data may get layers that it does not have yet.
+    layers += [] if names.complete else ["layer"]
+    return _numbered(f"{layer}/{kind}" for layer in layers for kind in ("inputs", "outputs"))
+
+
+def _numbered(bases: Iterable[str]) -> Iterator[str]:
+    for base in bases:
+        yield base
+        yield from (f"{base}_{place}" for place in range(_MOST_NUMBERS))

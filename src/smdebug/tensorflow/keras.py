@@ -90,7 +90,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         Raises:
             SMDebugTypeError: it is no model.
         """
-        if not hasattr(model, "weights") or not hasattr(model, "call"):
+        if not isinstance(model, keras.Model):
             raise SMDebugTypeError(
                 f"model must be a Keras model, got {type(model).__name__}; pass the model that is "
                 "trained"
@@ -488,7 +488,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
     def _resolve_collections(self) -> None:
         for collection in self.collection_manager.get_collections().values():
             if isinstance(collection, Collection):
-                collection.resolve(self._names_of_variable)
+                collection.resolve(self._names_of_variable, self._name_of_layer)
         if self._looked_at is not None:
             for fed in self._fed:
                 include_layers(fed, self._model_names())
@@ -499,6 +499,10 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
                 layers.exclude(NOT_OF_A_LAYER)
         elif not layers.include_regex:
             layers.include(LAYER_TENSORS)
+
+    def _name_of_layer(self, layer: Any) -> str:
+        known = None if self._looked_at is None else self._model_names().layer(layer)
+        return str(layer.name) if known is None else known
 
     def _names_of_variable(self, variable: Any) -> list[str]:
         """What a variable may be called: in `fit`, with a tape, as one of an optimizer."""
@@ -527,6 +531,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
 
     def _detach(self) -> None:
         self._inside.forget()
+        self._tapes.forget()
         self._names = self._registered = self._looked_at = None
         if not self._in_fit:
             self._forget_model()
@@ -555,6 +560,8 @@ TornasoleKerasHook = KerasHook
 def _numbers(logs: dict[str, Any]) -> Iterable[tuple[str, Any]]:
     """What Keras reports, as arrays of one number; what is no number is left out."""
     for name, value in logs.items():
+        if value is None:
+            continue
         try:
             array = np.array(value, np.float64 if not isinstance(value, int) else None)
         except (TypeError, ValueError):

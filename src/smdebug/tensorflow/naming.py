@@ -19,8 +19,8 @@ KERAS_COLLECTIONS: dict[str, tuple[str, ...]] = {
     _KEYS.ALL: (),
     _KEYS.DEFAULT: (),
     # The last part of a weight's name tells what it is; a layer may be called `bias`.
-    _KEYS.WEIGHTS: (f"{_WEIGHT}(?!.*bias[^/]*$)",),
-    _KEYS.BIASES: (f"{_WEIGHT}(.*/)?[^/]*bias[^/]*$",),
+    _KEYS.WEIGHTS: (rf"{_WEIGHT}(?!.*bias[^/]*$).*:\d+$",),
+    _KEYS.BIASES: (rf"{_WEIGHT}(.*/)?[^/]*bias[^/]*:\d+$",),
     _KEYS.GRADIENTS: (f"^{GRADIENT_PREFIX}",),
     _KEYS.LOSSES: (r"^[^/]*loss(_\d+)?$",),
     # What the model reports, and the variables of its optimizer: named when they are seen.

@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 
     from smdebug.tensorflow.layers import ModelNames
 
-# Random numbers whose state is the operation's own: another function has other ones.
-_OWN_STATE = frozenset(
-    {
-        "Multinomial", "ParameterizedTruncatedNormal", "RandomGamma", "RandomPoisson",
-        "RandomPoissonV2", "RandomShuffle", "RandomStandardNormal", "RandomUniform",
-        "RandomUniformInt", "TruncatedNormal",
-    }
-)  # fmt: skip
-
 _INPUTS, _OUTPUTS = "inputs", "outputs"
 _DATA = ("inputs", "labels", "predictions")
 
@@ -136,13 +127,21 @@ class Recording:
                     result[name] = self._kept(dense)
         return result
 
+    def variables(self) -> list[tuple[Any, Any]]:
+        """What the step reads or writes: the handle and the type of each variable."""
+        if self._graph is None:
+            return []
+        handles = [outside for outside, _ in self._graph.captures if outside.dtype == tf.resource]
+        return [(each, _held_type(each)) for each in handles if _held_type(each) is not None]
+
     def has_state_of_its_own(self) -> bool:
         """Whether the step draws random numbers that another function would not draw."""
         if self._graph is None:
             return False
         definition = self._graph.as_graph_def()
         nodes = [definition.node, *(each.node_def for each in definition.library.function)]
-        return any(node.op in _OWN_STATE for group in nodes for node in group)
+        # Those whose state is a variable, or an argument, have no seed of their own.
+        return any("seed2" in node.attr for group in nodes for node in group)
 
     def _add_data(self, kind: str, value: Any) -> None:
         self._data.setdefault(kind, []).extend(self._usable(value))
@@ -162,6 +161,14 @@ class Recording:
     def _kept(self, value: Any) -> Any:
         # What PyTorch holds may be written to by what comes next.
         return value.detach().clone() if keras_backend() == "torch" else value
+
+
+def _held_type(handle: Any) -> Any:
+    """The type of what the variable of a handle holds; None if it is no variable's."""
+    data = getattr(handle, "_handle_data", None)
+    if data is None or not data.is_set or is_symbolic(handle):
+        return None
+    return tf.as_dtype(data.shape_and_type[0].dtype)
 
 
 def _scale(optimizer: Any) -> Any:

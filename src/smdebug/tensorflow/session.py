@@ -351,7 +351,9 @@ class SessionHook(TensorflowHook, _SessionRunHook):
     def _resolve_collections(self) -> None:
         for collection in self.collection_manager.get_collections().values():
             if isinstance(collection, Collection):
-                collection.resolve(lambda variable: [str(variable.name)])
+                collection.resolve(
+                    lambda variable: [str(variable.name)], lambda layer: str(layer.name)
+                )
 
     def _stop_training(self, request: StopRequest) -> None:
         if self._context is not None:

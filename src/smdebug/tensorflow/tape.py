@@ -84,12 +84,22 @@ class Tapes:
                 known = f"{base}_{number}"
             self._taken.add(known)
             self._names[id(variable)] = known
-            weakref.finalize(variable, self._let_go, id(variable), known).atexit = False
+            # A variable made at every step is one tensor; and it must not keep the hook alive.
+            end = weakref.finalize(variable, _let_go, weakref.ref(self), id(variable), known)
+            end.atexit = False
         return known
 
-    def _let_go(self, key: int, name: str) -> None:
-        self._names.pop(key, None)
-        self._taken.discard(name)
+    def forget(self) -> None:
+        """Lets go of everything."""
+        self._last = None
+        self._names.clear()
+        self._taken.clear()
+
+    def let_go(self, key: int, name: str) -> None:
+        """Frees the name of a variable that is no more."""
+        if self._names.get(key) == name:
+            del self._names[key]
+            self._taken.discard(name)
 
     def _hand(self, pairs: Pairs) -> None:
         if not pairs:
@@ -186,7 +196,7 @@ class TapeSteps:
 
     def hand(self, pairs: Pairs) -> None:
         """Saves tensors at the step of this tape: now, or whenever the function runs."""
-        if not self._told:
+        if not self._told or self.hook.closed:
             return
         if not any(is_symbolic(value) for _, value in pairs) and (
             self._graph is None or tf.executing_eagerly()
@@ -316,6 +326,12 @@ class TapeSteps:
         self._recording = Recording(model)
         self._stack.enter_context(watched_layers(model))
         self._stack.enter_context(self._recording.active())
+
+
+def _let_go(tapes: weakref.ref[Tapes], key: int, name: str) -> None:
+    alive = tapes()
+    if alive is not None:
+        alive.let_go(key, name)
 
 
 def _tensor(value: Any) -> Any:

@@ -15,14 +15,10 @@ keras: Any = tf.keras
 place, how = Path(sys.argv[1]), sys.argv[2]
 
 
-class Ending(keras.callbacks.Callback):  # type: ignore[misc]
+class Ending(keras.callbacks.Callback):
     """Ends the script at the fifth batch."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch == 4 and how == "exit":
-            sys.exit(3)
-        if batch == 4 and how == "exception":
-            raise ZeroDivisionError
         if batch == 4 and how == "interrupt":
             raise KeyboardInterrupt
 
