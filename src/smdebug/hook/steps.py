@@ -39,6 +39,7 @@ class StepCounter:
         self.mode_steps: dict[ModeKeys, int] = {ModeKeys.GLOBAL: -1}
         self.begun = 0
         self._last: dict[ModeKeys, Step] = {}
+        self._before: tuple[int, dict[ModeKeys, int], dict[ModeKeys, Step]] | None = None
 
     def set_mode(self, mode: ModeKeys) -> None:
         """Sets the mode of the steps to come."""
@@ -57,6 +58,7 @@ class StepCounter:
             number: the step's number, over all modes and in its own, where the framework counts;
                 None for one more than the last.
         """
+        self._before = (self.step, dict(self.mode_steps), dict(self._last))
         mode_step = self.mode_steps[self.mode] + 1 if number is None else number
         self.step = self.step + 1 if number is None else number
         self.begun += 1
@@ -66,6 +68,14 @@ class StepCounter:
         # A mode of GLOBAL means whatever step came last.
         self._last[self.mode] = self._last[ModeKeys.GLOBAL] = step
         return step
+
+    def take_back(self) -> None:
+        """Takes the last step back, once: it was begun and did not take place."""
+        if self._before is not None:
+            self.step, self.mode_steps, self._last = self._before
+            self.mode_steps.setdefault(self.mode, -1)
+            self.begun -= 1
+            self._before = None
 
     def current(self) -> Step:
         """The step that something said now belongs to.

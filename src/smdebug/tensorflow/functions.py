@@ -7,10 +7,9 @@ same step with additional results. It is traced once.
 
 from __future__ import annotations
 
-import logging
-import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.tensorflow.backend import keras, keras_backend, tf
@@ -19,8 +18,6 @@ from smdebug.tensorflow.recording import Recording, as_it_is, replaced, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-logger = logging.getLogger("smdebug.hook")
 
 # Among the results of a step; sorted behind all others.
 _INSIDE, _RESULT = "~inside", "~result"
@@ -41,16 +38,6 @@ KINDS = {
 }
 
 
-class Asker(Protocol):
-    """Somebody who wants to see what is inside of a step."""
-
-    def receive(self, inside: dict[str, tuple[Any, ...]]) -> None:
-        """Takes what a step has shown: for each name a tensor of every replica."""
-
-    def give_up(self, why: str) -> None:
-        """Takes note that the steps of the model cannot be looked into."""
-
-
 class Question(NamedTuple):
     """What somebody wants to see.
 
@@ -67,156 +54,11 @@ class Question(NamedTuple):
     layers: bool
 
 
-class StandIn:
-    """What a model finds in place of its function while it trains, evaluates or predicts.
-
-    Several hooks may look at one model: they share it.
-
-    Args:
-        model: the model.
-        kind: which of its functions.
-
-    Attributes:
-        own: the model's own function, which runs unless somebody waits for what is inside.
-        running: whether one of the two runs.
-    """
-
-    def __init__(self, model: Any, kind: Kind) -> None:
-        self.own = getattr(model, kind.function)
-        self.running = False
-        self._model = model
-        self._kind = kind
-        self._questions: dict[Asker, Question] = {}
-        self._waiting: list[Asker] = []
-        self._function: StepFunction | None = None
-        # Nothing is seen; only the function that tells runs; the model's own has run.
-        self._given_up = self._alone = self._own_ran = False
-
-    def function(self, asker: Asker, question: Question) -> StepFunction:
-        """Returns the function that answers a question, and all others that were asked."""
-        known = self._questions.get(asker)
-        if known is None or known.about != question.about:
-            self._questions[asker] = question
-            self._function = None
-        if self._function is None:
-            self._function = StepFunction(self._model, self._kind, self.own, self._all_questions())
-        return self._function
-
-    def let_run(self, asker: Asker) -> None:
-        """Has the function that tells run at the next step."""
-        self._waiting.append(asker)
-
-    def __call__(self, *args: Any) -> Any:
-        waiting = [] if _is_by_hand(sys._getframe(1)) else self._waiting
-        self.running = True
-        try:
-            return self._run(waiting, args) if waiting or self._alone else self._run_own(args)
-        finally:
-            self.running = False
-
-    def _run_own(self, args: tuple[Any, ...]) -> Any:
-        function = self._function
-        try:
-            result = self.own(*args)
-        except Exception as error:
-            may = function is not None and function.called and not self._own_ran
-            if not may or self._given_up or not is_from_tracing(self._model, error):
-                raise
-            # Without the hook it would have been traced first, and would have worked.
-            self._alone = True
-            logger.warning(
-                "%s.%s can be traced only once: the function of the hook runs at every step",
-                type(self._model).__name__, self._kind.step,
-            )  # fmt: skip
-            return self._run([], args)
-        self._own_ran = True
-        return result
-
-    def _run(self, waiting: list[Asker], args: tuple[Any, ...]) -> Any:
-        self._waiting = []
-        function = self._function
-        if function is None or self._given_up:
-            return self._run_own(args)
-        try:
-            result = function(*args)
-        except Exception as error:
-            if function.ran or not is_from_tracing(self._model, error):
-                raise
-            self._give_up(f"its step could not be traced a second time: {_shown(error)}")
-            return self._run_own(args)
-        if function.failed is not None:
-            self._give_up(f"its step could not be traced a second time: {_shown(function.failed)}")
-        elif function.hidden:
-            self._give_up("its function does not run its step")
-        inside, function.inside = function.inside, {}
-        for asker in waiting:
-            asker.receive(inside)
-        return result
-
-    def _give_up(self, why: str) -> None:
-        """Leaves a model alone whose step cannot be looked into."""
-        self._given_up = True
-        for asker in self._questions:
-            asker.give_up(f"the inside of {type(self._model).__name__} is not saved: {why}")
-
-    def _all_questions(self) -> Question:
-        questions = tuple(self._questions.values())
-        optimizers = tuple(each for question in questions for each in question.optimizers)
-        layers = any(question.layers for question in questions)
-        return Question(
-            None,
-            lambda name: any(question.wanted(name) for question in questions),
-            optimizers,
-            layers,
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        # Somebody may look at the function.
-        return getattr(self.own, name)
-
-
-def _is_by_hand(caller: Any) -> bool:
-    """Whether a function is called for a batch that somebody else gave, in the middle of `fit`."""
-    return caller.f_code.co_name in ("train_on_batch", "test_on_batch", "predict_on_batch")
-
-
-def _shown(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
 def is_from_tracing(model: Any, error: Exception) -> bool:
     """Whether a failure came before anything was computed."""
     if keras_backend() != "tensorflow" or getattr(model, "run_eagerly", False):
         return False
     return not isinstance(error, StopIteration | tf.errors.OpError)
-
-
-def put_in_place(model: Any, kind: Kind, known: StandIn | None) -> StandIn | None:
-    """Puts something in the place of a model's function; None if there is no function.
-
-    Args:
-        model: the model.
-        kind: which of its functions.
-        known: what was in its place before: it serves again if the function is still the same.
-    """
-    own = getattr(model, kind.function, None)
-    if own is None or isinstance(own, StandIn):
-        # It may be of a training that ended in an exception.
-        return own
-    same = known is not None and known.own is own
-    stand_in = known if known is not None and same else StandIn(model, kind)
-    setattr(model, kind.function, stand_in)
-    return stand_in
-
-
-def take_away(model: Any, kind: Kind, stand_in: StandIn) -> None:
-    """Gives a model its own function back, unless it has got another one since."""
-    if getattr(model, kind.function, None) is stand_in:
-        setattr(model, kind.function, stand_in.own)
-
-
-class CannotTell(Exception):
-    """A step that must not be looked into; raised while it is traced, before anything runs."""
 
 
 class Batch:
@@ -280,39 +122,38 @@ class StepFunction:
         ran: whether the last call has computed anything.
         hidden: whether the model's function turned out not to run the model's step.
         failed: what went wrong where the model's own function has made the step nevertheless.
+        alone: whether only this function can be traced: then it runs at every step.
     """
 
     def __init__(self, model: Any, kind: Kind, own: Any, question: Question) -> None:
         self.own = own
-        self.stateful = self.called = self.ran = self.hidden = False
+        self.stateful = self.called = self.ran = self.hidden = self.alone = False
         self.failed: Exception | None = None
         self.inside: dict[str, tuple[Any, ...]] = {}
         self._model = model
         self._kind = kind
         self._question = question
         self._step = getattr(model, kind.step)
-        self._takes_several = steps_per_execution(model) > 1
         self._telling: Any = None
-        self._plain: Any = None
+        self._own_ran = False
         # The variables of the step, and what they held before it.
         self._variables: list[tuple[Any, Any]] = []
         self._before: list[tuple[Any, Any]] = []
 
     def __call__(self, *args: Any) -> Any:
-        """Runs one step, or as many as the model runs at once: what is inside is the first's."""
+        """Runs one step and keeps what is inside of it."""
         self.called, self.ran = True, False
-        steps = steps_per_execution(self._model)
-        if steps == 1 and not self.stateful and self._must_stay_apart():
-            batch = Batch.of(args[0])
+        if not self.stateful and not self.alone and self._must_stay_apart():
+            try:
+                batch = Batch.of(args[0])
+            except (StopIteration, tf.errors.OutOfRangeError):
+                # At the end of the data the model's own function does what it always does.
+                self.called = self._telling is not None
+                return self.own(*args)
             if batch is not None:
                 return self._tell_and_run(batch)
-        result = self._tell(args, steps)
+        result = self._tell(args)
         self.ran = True
-        for _ in range(steps - 1):
-            try:
-                result = self._run_plain(*args)
-            except (StopIteration, tf.errors.OutOfRangeError):
-                break
         return result
 
     def _must_stay_apart(self) -> bool:
@@ -330,7 +171,7 @@ class StepFunction:
         if self._telling is not None:
             self._remember_state()
         try:
-            result = self._tell((batch.again(),), 1)
+            result = self._tell((batch.again(),))
         except Exception as error:
             if not is_from_tracing(self._model, error):
                 raise
@@ -341,7 +182,20 @@ class StepFunction:
                 # Found out just now: the step stands.
                 return result
             self._restore_state()
-        return self.own(batch.again())
+        return self._run_own(batch)
+
+    def _run_own(self, batch: Batch) -> Any:
+        try:
+            result = self.own(batch.again())
+        except Exception as error:
+            failed = self.failed is not None or self._own_ran
+            if failed or not is_from_tracing(self._model, error):
+                raise
+            # Without the hook it would have been traced first, and would have worked.
+            self.alone = True
+            return self._tell((batch.again(),))
+        self._own_ran = True
+        return result
 
     def _remember_state(self) -> None:
         self._before = [
@@ -354,8 +208,8 @@ class StepFunction:
             tf.raw_ops.AssignVariableOp(resource=handle, value=value)
         self._before = []
 
-    def _tell(self, args: tuple[Any, ...], steps: int) -> Any:
-        with self._made_to_tell(steps):
+    def _tell(self, args: tuple[Any, ...]) -> Any:
+        with self._made_to_tell():
             if self._telling is None:
                 self._telling = self._make()
             return self._without_inside(self._telling(*args))
@@ -369,13 +223,6 @@ class StepFunction:
         self.inside = result.pop(_INSIDE)
         return result.get(_RESULT, result)
 
-    def _run_plain(self, *args: Any) -> Any:
-        """Runs one step of a model that runs several at once."""
-        with _single_steps(self._model):
-            if self._plain is None:
-                self._plain = self._make()
-            return self._plain(*args)
-
     def _make(self) -> Any:
         """Has Keras make a function of the step as it is now; the model keeps its own."""
         before = getattr(self._model, self._kind.function)
@@ -385,10 +232,8 @@ class StepFunction:
         return made
 
     @contextmanager
-    def _made_to_tell(self, steps: int) -> Iterator[None]:
+    def _made_to_tell(self) -> Iterator[None]:
         with ExitStack() as stack:
-            if steps > 1:
-                stack.enter_context(_single_steps(self._model))
             stack.enter_context(replaced(self._model, self._kind.step, self._telling_step))
             stack.enter_context(watched(self._model, self._all_optimizers()))
             strategy = replicas_of(self._model)
@@ -421,11 +266,6 @@ class StepFunction:
     def _take_note(self, recording: Recording) -> None:
         """Finds out, while a step is traced, how it can run."""
         self.stateful = self.stateful or recording.has_state_of_its_own()
-        if self.stateful and self._takes_several:
-            raise CannotTell(
-                "it takes several batches at once, and draws random numbers whose state is the "
-                "function's own"
-            )
         self._variables = recording.variables()
         for name in ("_train_counter", "_test_counter", "_predict_counter"):
             # Keras 2 counts in another function around the step.
@@ -451,6 +291,17 @@ def is_optimizer(value: Any) -> bool:
     return isinstance(value, keras.optimizers.Optimizer | _legacy_optimizer())
 
 
+def optimizers_of(model: Any) -> list[Any]:
+    """Those that a model was compiled with, or has in its attributes."""
+    held = [getattr(model, "optimizer", None)]
+    for value in vars(model).values():
+        if isinstance(value, Mapping):
+            held += value.values()
+        else:
+            held += value if isinstance(value, Sequence) else [value]
+    return list({id(each): each for each in held if is_optimizer(each)}.values())
+
+
 def _legacy_optimizer() -> Any:
     legacy = getattr(keras.optimizers, "legacy", None)
     return getattr(legacy, "Optimizer", keras.optimizers.Optimizer)
@@ -462,14 +313,6 @@ def steps_per_execution(model: Any) -> int:
     if steps is None:
         steps = getattr(model, "steps_per_execution", None) or 1
     return int(steps.numpy()) if hasattr(steps, "numpy") else int(steps)
-
-
-@contextmanager
-def _single_steps(model: Any) -> Iterator[None]:
-    """Has a model take one batch at once."""
-    name = "steps_per_execution" if "steps_per_execution" in vars(model) else "_steps_per_execution"
-    with replaced(model, name, 1 if name == "steps_per_execution" else None):
-        yield
 
 
 def can_look_inside(model: Any) -> bool:

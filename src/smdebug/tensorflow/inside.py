@@ -10,13 +10,11 @@ from smdebug.tensorflow.backend import keras_backend
 from smdebug.tensorflow.functions import (
     KINDS,
     Question,
-    StandIn,
     can_look_inside,
-    put_in_place,
     steps_per_execution,
-    take_away,
 )
 from smdebug.tensorflow.naming import gradient_name
+from smdebug.tensorflow.stand_in import StandIn, put_in_place, take_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +30,7 @@ _NOT_SEEN = (
 )
 # Names with higher numbers are found by their regexes.
 _MOST_NUMBERS = 10
+_USUAL_WEIGHTS = ("kernel", "bias")
 
 
 class Inside:
@@ -50,6 +49,8 @@ class Inside:
         # What is asked in each mode; None where nothing of the inside is ever saved.
         self._known: dict[ModeKeys, tuple[object, Question | None]] = {}
         self._received: dict[str, tuple[Any, ...]] = {}
+        # Whether the model had all its layers and variables when that was found out.
+        self._complete = True
 
     def put_in_place(self, model: Any, mode: ModeKeys) -> None:
         """Makes room for another function in the place of a model's own."""
@@ -105,8 +106,12 @@ class Inside:
         # Compiling a model, or asking for other tensors, makes it another function.
         about = (stand_in.own, plan, optimizers)
         known = self._known.get(mode)
+        if known is not None and known[1] is None and not self._complete:
+            # It may have got layers and variables since.
+            known = None
         if known is None or known[0] != about:
             question = None
+            self._complete = names().complete
             if self._is_ever_needed(mode, plan, names()):
                 layers = any(plan.ever(mode, name) for name in _layer_names(names()))
                 question = Question(about, _wanted_in(mode, plan), optimizers, layers)
@@ -138,11 +143,8 @@ class Inside:
             self._say(f"on the JAX backend of Keras {_NOT_SEEN}")
         elif not can_look_inside(self._model):
             self._say(f"under {type(self._model.distribute_strategy).__name__} {_NOT_SEEN}")
-        elif mode is ModeKeys.PREDICT and steps_per_execution(self._model) > 1:
-            self._say(
-                "predictions with steps_per_execution > 1 are not looked into: layers, inputs and "
-                "predictions are saved with steps_per_execution=1"
-            )
+        elif steps_per_execution(self._model) > 1:
+            self._say(f"with steps_per_execution > 1 {_NOT_SEEN}")
         else:
             return True
         return False
@@ -165,12 +167,13 @@ def _is_needed(step: StepPlan | None, names: Callable[[], ModelNames]) -> bool:
 
 def _inside_names(mode: ModeKeys, names: ModelNames) -> Iterator[str]:
     """Names that what is inside of a step may have."""
-    yield from _numbered(["inputs", "labels", "predictions"])
+    yield from _numbered(["inputs", "labels", "predictions"], 10 * _MOST_NUMBERS)
     yield from _layer_names(names)
     if mode is ModeKeys.TRAIN:
         yield from (weight.gradient for weight in names.weights)
         if not names.complete:
-            yield gradient_name("layer/kernel")
+            layers = ["layer", *(name for _, name in names.named_layers)]
+            yield from (gradient_name(f"{each}/{w}") for each in layers for w in _USUAL_WEIGHTS)
 
 
 def _layer_names(names: ModelNames) -> Iterator[str]:
@@ -180,7 +183,7 @@ def _layer_names(names: ModelNames) -> Iterator[str]:
     return _numbered(f"{layer}/{kind}" for layer in layers for kind in ("inputs", "outputs"))
 
 
-def _numbered(bases: Iterable[str]) -> Iterator[str]:
+def _numbered(bases: Iterable[str], numbers: int = _MOST_NUMBERS) -> Iterator[str]:
     for base in bases:
         yield base
-        yield from (f"{base}_{place}" for place in range(_MOST_NUMBERS))
+        yield from (f"{base}_{place}" for place in range(numbers))

@@ -6,6 +6,7 @@ call.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from smdebug.hook.plan import Want
 from smdebug.mode_keys import ModeKeys
 from smdebug.tensorflow.backend import flatten, is_keras_3, keras, tf
 from smdebug.tensorflow.collection import Collection
-from smdebug.tensorflow.functions import is_optimizer, replicas_of
+from smdebug.tensorflow.functions import is_optimizer, optimizers_of, replicas_of
 from smdebug.tensorflow.hook import TensorflowHook
 from smdebug.tensorflow.inside import Inside
 from smdebug.tensorflow.layers import ModelNames, distinct, variable_name, weights_of
@@ -32,7 +33,7 @@ from smdebug.tensorflow.needs import include_layers
 from smdebug.tensorflow.recording import as_it_is
 from smdebug.tensorflow.replicas import OfReplica, ReplicatedOutput, worker_names, worker_of
 from smdebug.tensorflow.tape import Tapes
-from smdebug.tensorflow.tensors import value_of
+from smdebug.tensorflow.tensors import to_array, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,6 +59,8 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
     )
 
     default_collections = KERAS_COLLECTIONS
+    # What editors and `help` show.
+    __signature__ = inspect.signature(TensorflowHook)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         keras.callbacks.Callback.__init__(self)
@@ -140,7 +143,8 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             return tape
         # A `fit` that ended in an exception has not said so.
         self._in_fit = False
-        if self.save_all_workers and tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        devices = tf.distribute.get_strategy().extended.worker_devices
+        if self.save_all_workers and len(devices) > 1:
             self._say("with a tape only what the first replica computes is saved")
         self.set_mode(ModeKeys.TRAIN)
         return self._tapes.wrap(tape)
@@ -293,7 +297,10 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Saves what an epoch came to, at its last step, whatever the schedule; Keras calls it."""
-        if not self._takes_part() or not self._saves():
+        if not self._takes_part():
+            return
+        self._take_back_open_batch()
+        if not self._saves():
             return
         self._run_in(ModeKeys.TRAIN)
         with self._entered():
@@ -331,6 +338,9 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         self._inside.put_in_place(self.model, mode)
 
     def _end(self, mode: ModeKeys) -> None:
+        if self._closed or self._forked:
+            return
+        self._take_back_open_batch()
         if mode in self._own_runs or not self._in_fit:
             # Where it was in the middle of `fit`, the next batch puts them in place again.
             self._inside.take_away()
@@ -342,6 +352,13 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             if self.model is not self._fitted:
                 self.set_model(self._fitted)
                 self._own_run = False
+
+    def _take_back_open_batch(self) -> None:
+        """Takes back a step that Keras began and did not make: there was no more data."""
+        if self._batch_open:
+            self._batch_open = False
+            with self._entered():
+                self._take_back_step()
 
     def _run_in(self, mode: ModeKeys) -> None:
         self._steps.set_mode(mode)
@@ -374,7 +391,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             return
         with self._entered():
             self._offer_inside(inside)
-            self._offer_logs(batch, logs)
+            self._offer_logs(batch, {k: v for k, v in (logs or {}).items() if k not in inside})
             self._offer_variables(capture)
 
     def _offer_inside(self, inside: dict[str, tuple[Any, ...]]) -> None:
@@ -450,9 +467,9 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
 
     def _named_optimizer_variables(self) -> list[tuple[str, Any]]:
         """The variables of all optimizers, which are no weights."""
-        optimizer = getattr(self.model, "optimizer", None)
+        of_model = [] if self.model is None else optimizers_of(self.model)
         found = list(self._optimizer_variables)
-        for each in (optimizer, *self._optimizers):
+        for each in (*of_model, *self._optimizers):
             variables = getattr(each, "variables", ())
             found += variables() if callable(variables) else variables
         names = distinct({id(variable): variable_name(variable) for variable in found})
@@ -518,10 +535,12 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
 
     def _open_output(self, worker: str) -> Output | None:
         strategy = None if self.model is None else replicas_of(self.model)
-        if strategy is None or not self.save_all_workers or self.dry_run:
-            return super()._open_output(worker)
         make = super()._open_output
-        return ReplicatedOutput([make(name) for name in worker_names(strategy)])
+        if strategy is None or not self.save_all_workers or self.dry_run:
+            return make(worker)
+        names = worker_names(strategy)
+        # Of several processes each is one worker.
+        return ReplicatedOutput([make(name) for name in names]) if worker in names else make(worker)
 
     def _stop_training(self, request: StopRequest) -> None:
         if self._in_fit and self.model is not None:
@@ -563,8 +582,8 @@ def _numbers(logs: dict[str, Any]) -> Iterable[tuple[str, Any]]:
         if value is None:
             continue
         try:
-            array = np.array(value, np.float64 if not isinstance(value, int) else None)
+            array = to_array(value)
         except (TypeError, ValueError):
             continue
-        if array.size == 1:
-            yield name, array.reshape(1)
+        if array.size == 1 and array.dtype.kind in "biuf":
+            yield name, array.reshape(1).astype(np.int64 if isinstance(value, int) else np.float64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from smdebug.tensorflow.backend import is_variable
 from smdebug.tensorflow.naming import gradient_name, without_output
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ class ModelNames:
 def weights_of(layer: Any) -> list[Any]:
     """Returns the variables of a layer or a model, as far as they exist."""
     try:
-        return list(layer.weights)
+        # A layer of words has something else among them.
+        return [each for each in layer.weights if is_variable(each)]
     except ValueError:
         # A model of Keras 2 that has seen no data yet.
         return []

@@ -5,14 +5,16 @@ from __future__ import annotations
 from smdebug.config.collection import CollectionKeys
 
 GRADIENT_PREFIX = "gradients/"
+# The whole of it: a layer may be called `gradients`.
+_GRADIENT = rf"{GRADIENT_PREFIX}.*Grad(_\d+)?$"
 
 # What a layer took and returned: its name is in front.
 _LAYER_TENSOR = r"/(inputs|outputs)(_\d+)?$"
-LAYER_TENSORS = f"^(?!{GRADIENT_PREFIX}).*{_LAYER_TENSOR}"
+LAYER_TENSORS = f"^(?!{_GRADIENT}).*{_LAYER_TENSOR}"
 # What is no tensor of a layer, for a collection that names only layers.
 NOT_OF_A_LAYER = f"^(?!.*{_LAYER_TENSOR})"
 
-_WEIGHT = f"^(?!{GRADIENT_PREFIX})(.*/)?weights/"
+_WEIGHT = f"^(?!{_GRADIENT})(.*/)?weights/"
 
 _KEYS = CollectionKeys
 KERAS_COLLECTIONS: dict[str, tuple[str, ...]] = {
@@ -21,7 +23,7 @@ KERAS_COLLECTIONS: dict[str, tuple[str, ...]] = {
     # The last part of a weight's name tells what it is; a layer may be called `bias`.
     _KEYS.WEIGHTS: (rf"{_WEIGHT}(?!.*bias[^/]*$).*:\d+$",),
     _KEYS.BIASES: (rf"{_WEIGHT}(.*/)?[^/]*bias[^/]*:\d+$",),
-    _KEYS.GRADIENTS: (f"^{GRADIENT_PREFIX}",),
+    _KEYS.GRADIENTS: (f"^{_GRADIENT}",),
     _KEYS.LOSSES: (r"^[^/]*loss(_\d+)?$",),
     # What the model reports, and the variables of its optimizer: named when they are seen.
     _KEYS.METRICS: (),

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from smdebug.tensorflow.layers import ModelNames
 
 _INPUTS, _OUTPUTS = "inputs", "outputs"
-_DATA = ("inputs", "labels", "predictions")
 
 
 class _Active(threading.local):
@@ -52,7 +51,7 @@ class Recording:
         self._called: dict[int, Any] = {}
         self._in_loop: set[int] = set()
         self._gradients: list[tuple[Any, Any, Any]] = []
-        self._depth = 0
+        self._depth = self._loops = 0
         self._batch_seen = False
 
     @contextmanager
@@ -87,6 +86,11 @@ class Recording:
             elif not self._batch_seen:
                 self._add_data("inputs", value)
             return
+        if hasattr(layer, "cell"):
+            self._loops += 1 if kind == _INPUTS else -1
+        if self._loops > (kind == _INPUTS and hasattr(layer, "cell")):
+            # What a recurrent layer calls, it calls again and again.
+            return
         self._called[id(layer)] = layer
         if any(is_tensor(each) and not self._can_leave(each) for each in flatten(value)):
             # In a loop: what is seen of the layer outside of it would be a part of the truth.
@@ -111,21 +115,26 @@ class Recording:
         Operations that this adds come after all of the step's own.
         """
         found: dict[str, Any] = {}
-        for kind in _DATA:
-            values = self._data.get(kind, ())
-            found.update(zip(numbered(kind, len(values)), values, strict=True))
+        for kind in ("inputs", "labels"):
+            self._add_named(found, kind, self._data.get(kind, []))
         for (layer, kind), values in self._layers.items():
             name = names.layer(self._called[layer])
             if name is not None and layer not in self._in_loop:
-                found.update(zip(numbered(f"{name}/{kind}", len(values)), values, strict=True))
+                self._add_named(found, f"{name}/{kind}", values)
+        # In the order they are computed.
+        self._add_named(found, "predictions", self._data.get("predictions", []))
         result = {name: value for name, value in found.items() if wanted(name)}
         for gradient, variable, scale in self._gradients:
             name = names.gradient(variable)
             if name is not None and gradient is not None and wanted(name):
                 dense = _dense(gradient, scale)
                 if self._can_leave(dense):
-                    result[name] = self._kept(dense)
+                    result[_free(name, result)] = self._kept(dense)
         return result
+
+    @staticmethod
+    def _add_named(found: dict[str, Any], name: str, values: list[Any]) -> None:
+        found.update(zip(numbered(name, len(values)), values, strict=True))
 
     def variables(self) -> list[tuple[Any, Any]]:
         """What the step reads or writes: the handle and the type of each variable."""
@@ -161,6 +170,15 @@ class Recording:
     def _kept(self, value: Any) -> Any:
         # What PyTorch holds may be written to by what comes next.
         return value.detach().clone() if keras_backend() == "torch" else value
+
+
+def _free(name: str, taken: dict[str, Any]) -> str:
+    """A name for one more gradient of a variable in one step."""
+    number, free = 0, name
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free
 
 
 def _held_type(handle: Any) -> Any:
@@ -239,7 +257,7 @@ def _telling_call(original: Any) -> Any:
     def telling(self: Any, *args: Any, **kwargs: Any) -> Any:
         recordings = tuple(_active.recordings)
         for recording in recordings:
-            recording.see_call(self, _INPUTS, args or list(kwargs.values()))
+            recording.see_call(self, _INPUTS, [*args, *kwargs.values()])
         result = original(self, *args, **kwargs)
         for recording in recordings:
             recording.see_call(self, _OUTPUTS, result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import weakref
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from smdebug.config.collection import CollectionKeys
+from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.tensorflow.backend import tf
 from smdebug.tensorflow.collection import Collection
 from smdebug.tensorflow.graph import GraphView, RunView, read_safely
@@ -101,7 +103,15 @@ class SessionHook(TensorflowHook, _SessionRunHook):
     _reading: Reading | None = None
     _view: GraphView | None = None
 
+    # What editors and `help` show.
+    __signature__ = inspect.signature(TensorflowHook)
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if tf is None:
+            raise SMDebugRuntimeError(
+                f"{type(self).__name__} needs TensorFlow, which is not installed; install it, or "
+                "use a KerasHook, which works without it"
+            )
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         # The variables whose gradients were seen; no graph is kept alive for that.
         self._differentiated: set[str] = set()

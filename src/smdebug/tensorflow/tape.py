@@ -15,7 +15,8 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.tensorflow.backend import flatten, is_variable, tf
 from smdebug.tensorflow.layers import variable_name
 from smdebug.tensorflow.naming import gradient_name, numbered
-from smdebug.tensorflow.recording import Recording, as_it_is, watched_layers
+from smdebug.tensorflow.recording import Recording, watched_layers
+from smdebug.tensorflow.telling_tape import make_tell
 from smdebug.tensorflow.tensors import is_symbolic, value_of
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from smdebug.tensorflow.keras import KerasHook
 
 Pairs = list[tuple[str, Any]]
-
-# The class of tapes that tell, for each class of tapes.
-_classes: dict[Any, Any] = {}
 
 
 class Tapes:
@@ -47,8 +45,7 @@ class Tapes:
     def wrap(self, tape: Any) -> Any:
         """Makes a tape tell what it does; it stays the same object."""
         told = [each for each in getattr(tape, "smdebug_steps", ()) if each.hook is not self._hook]
-        if type(tape) not in _classes.values():
-            tape.__class__ = _classes.setdefault(type(tape), _telling(type(tape)))
+        make_tell(tape)
         tape.smdebug_steps = [*told, TapeSteps(self._hook, self)]
         return tape
 
@@ -352,7 +349,9 @@ def _is_other_replica() -> bool:
         return False
     number = context.replica_id_in_sync_group
     number = tf.get_static_value(number) if tf.is_tensor(number) else number
-    return number is not None and int(number) != 0
+    # Of several processes each has replicas of its own.
+    local = len(context.strategy.extended.worker_devices)
+    return number is not None and int(number) % local != 0
 
 
 def _is_compiled() -> bool:
@@ -363,52 +362,3 @@ def _is_compiled() -> bool:
         graph = tf.compat.v1.get_default_graph()
         return bool(control_flow_util.GraphOrParentsInXlaContext(graph))
     return False
-
-
-def _telling(kind: Any) -> Any:
-    """Makes a class of tapes that tell what they do."""
-
-    class TellingTape(kind):
-        smdebug_steps: list[TapeSteps]
-        # A Jacobian is many gradients, of which none is the loss's.
-        smdebug_quiet = False
-
-        @as_it_is
-        def __enter__(self) -> Any:
-            for steps in self.smdebug_steps:
-                steps.enter()
-            return super().__enter__()
-
-        @as_it_is
-        def __exit__(self, *error: Any) -> Any:
-            result = super().__exit__(*error)
-            for steps in self.smdebug_steps:
-                steps.exit()
-            return result
-
-        @as_it_is
-        def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-            result = super().gradient(target, sources, *args, **kwargs)
-            if not self.smdebug_quiet:
-                for steps in self.smdebug_steps:
-                    steps.gradient(target, sources, result)
-            return result
-
-        @as_it_is
-        def jacobian(self, *args: Any, **kwargs: Any) -> Any:
-            return self._quietly(super().jacobian, args, kwargs)
-
-        @as_it_is
-        def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
-            return self._quietly(super().batch_jacobian, args, kwargs)
-
-        @as_it_is
-        def _quietly(self, compute: Any, args: Any, kwargs: Any) -> Any:
-            self.smdebug_quiet = True
-            try:
-                return compute(*args, **kwargs)
-            finally:
-                self.smdebug_quiet = False
-
-    TellingTape.__name__ = kind.__name__
-    return TellingTape

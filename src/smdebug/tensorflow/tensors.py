@@ -36,7 +36,15 @@ def to_array(tensor: Any) -> Array:
         array = np.array(keras.ops.convert_to_numpy(tensor))
     else:
         array = np.array(tensor)
-    return array.astype(str) if array.dtype.kind in "SO" else array
+    return _text(array) if array.dtype.kind in "SO" else array
+
+
+def _text(array: Array) -> Array:
+    items = [
+        each.decode("utf-8", "backslashreplace") if isinstance(each, bytes) else str(each)
+        for each in array.reshape(-1).tolist()
+    ]
+    return np.array(items, dtype=str).reshape(array.shape)
 
 
 def _torch_array(tensor: Any) -> Array:
@@ -225,4 +233,6 @@ def is_finite(tensor: Any) -> bool:
         return is_finite(tf.math.real(tensor)) and is_finite(tf.math.imag(tensor))
     if not tensor.dtype.is_floating:
         return True
+    if tensor.dtype.size == 1:
+        tensor = tf.cast(tensor, tf.float32)
     return bool(tf.reduce_all(tf.math.is_finite(tensor)))

@@ -18,14 +18,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
-from dist_witness import EVAL, PREDICT, TRAIN, Witness, parts_of, rows, seen_inside, write
+from tests.tensorflow.programs.dist_witness import (
+    EVAL,
+    PREDICT,
+    TRAIN,
+    Witness,
+    parts_of,
+    rows,
+    seen_inside,
+    write,
+)
 
 import smdebug.tensorflow as smd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-keras = tf.keras
+keras: Any = tf.keras
 BATCH = 8
 EVERY = smd.SaveConfig(save_interval=1)
 
@@ -90,7 +99,7 @@ def embedding() -> Any:
     return keras.Sequential([keras.Input((4,), dtype="int32"), *layers, dense(2, "last")])
 
 
-class Own(keras.Model):  # type: ignore[misc]
+class Own(keras.Model):
     """Makes its variables at the first step, and computes the step itself."""
 
     def __init__(self) -> None:

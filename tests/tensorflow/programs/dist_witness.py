@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-keras = tf.keras
+keras: Any = tf.keras
 TRAIN, EVAL, PREDICT = "TRAIN", "EVAL", "PREDICT"
 
 
-class Witness(keras.callbacks.Callback):  # type: ignore[misc]
+class Witness(keras.callbacks.Callback):
     """Takes down what the model is before and after every batch, and what Keras reports."""
 
     def __init__(self) -> None:

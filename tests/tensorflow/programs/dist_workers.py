@@ -26,11 +26,11 @@ os.environ["TF_CONFIG"] = json.dumps(
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from dist_witness import Witness, rows  # noqa: E402
+from tests.tensorflow.programs.dist_witness import Witness, rows  # noqa: E402
 
 import smdebug.tensorflow as smd  # noqa: E402
 
-keras = tf.keras
+keras: Any = tf.keras
 BATCH = 8
 
 
