@@ -31,7 +31,13 @@ from smdebug.tensorflow.naming import (
 )
 from smdebug.tensorflow.needs import include_layers
 from smdebug.tensorflow.recording import as_it_is
-from smdebug.tensorflow.replicas import OfReplica, ReplicatedOutput, worker_names, worker_of
+from smdebug.tensorflow.replicas import (
+    OfReplica,
+    ReplicatedOutput,
+    local_replicas,
+    worker_names,
+    worker_of,
+)
 from smdebug.tensorflow.tape import Tapes
 from smdebug.tensorflow.tensors import to_array, value_of
 
@@ -143,8 +149,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             return tape
         # A `fit` that ended in an exception has not said so.
         self._in_fit = False
-        devices = tf.distribute.get_strategy().extended.worker_devices
-        if self.save_all_workers and len(devices) > 1:
+        if self.save_all_workers and local_replicas(tf.distribute.get_strategy()) > 1:
             self._say("with a tape only what the first replica computes is saved")
         self.set_mode(ModeKeys.TRAIN)
         return self._tapes.wrap(tape)

@@ -38,6 +38,27 @@ KERAS_COLLECTIONS: dict[str, tuple[str, ...]] = {
     _KEYS.SEARCHABLE_SCALARS: (),
     _KEYS.SCALARS: ("^scalar/",),
 }
+SESSION_COLLECTIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        (
+            _KEYS.ALL,
+            _KEYS.DEFAULT,
+            _KEYS.WEIGHTS,
+            _KEYS.BIASES,
+            _KEYS.GRADIENTS,
+            _KEYS.LOSSES,
+            _KEYS.METRICS,
+            _KEYS.INPUTS,
+            _KEYS.OUTPUTS,
+            _KEYS.LAYERS,
+            _KEYS.OPTIMIZER_VARIABLES,
+            _KEYS.SM_METRICS,
+            _KEYS.SEARCHABLE_SCALARS,
+        ),
+        (),
+    ),
+    _KEYS.SCALARS: ("^scalar/",),
+}
 ALWAYS_SAVED = frozenset({_KEYS.LOSSES, _KEYS.METRICS, _KEYS.SM_METRICS, _KEYS.SEARCHABLE_SCALARS})
 
 

@@ -48,6 +48,13 @@ def _task_of(strategy: Any) -> Worker | None:
     return Worker(f"worker_{resolver.task_id}", count, resolver.task_id == 0)
 
 
+def local_replicas(strategy: Any) -> int:
+    """Returns how many replicas of a model this process has."""
+    if strategy.num_replicas_in_sync == 1:
+        return 1
+    return len(strategy.extended.worker_devices)
+
+
 def worker_names(strategy: Any) -> list[str]:
     """Returns the workers that the devices of a strategy are, the first of them first.
 

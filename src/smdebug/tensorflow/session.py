@@ -17,6 +17,7 @@ from smdebug.tensorflow.backend import tf
 from smdebug.tensorflow.collection import Collection
 from smdebug.tensorflow.graph import GraphView, RunView, read_safely
 from smdebug.tensorflow.hook import TensorflowHook
+from smdebug.tensorflow.naming import SESSION_COLLECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,17 +30,7 @@ logger = logging.getLogger("smdebug.tensorflow")
 
 _KEYS = CollectionKeys
 # What belongs to them is named when a graph is known; only numbers of a user have a pattern.
-SESSION_COLLECTIONS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        (
-            _KEYS.ALL, _KEYS.DEFAULT, _KEYS.WEIGHTS, _KEYS.BIASES, _KEYS.GRADIENTS, _KEYS.LOSSES,
-            _KEYS.METRICS, _KEYS.INPUTS, _KEYS.OUTPUTS, _KEYS.LAYERS, _KEYS.OPTIMIZER_VARIABLES,
-            _KEYS.SM_METRICS, _KEYS.SEARCHABLE_SCALARS,
-        ),
-        (),
-    ),
-    _KEYS.SCALARS: ("^scalar/",),
-}  # fmt: skip
+# fmt: skip
 # Keras may be there without TensorFlow; then there are no sessions either.
 _SessionRunHook: Any = object if tf is None else tf.compat.v1.train.SessionRunHook
 # How many names a message has.

@@ -16,6 +16,7 @@ from smdebug.tensorflow.backend import flatten, is_variable, tf
 from smdebug.tensorflow.layers import variable_name
 from smdebug.tensorflow.naming import gradient_name, numbered
 from smdebug.tensorflow.recording import Recording, watched_layers
+from smdebug.tensorflow.replicas import local_replicas
 from smdebug.tensorflow.telling_tape import make_tell
 from smdebug.tensorflow.tensors import is_symbolic, value_of
 
@@ -350,8 +351,7 @@ def _is_other_replica() -> bool:
     number = context.replica_id_in_sync_group
     number = tf.get_static_value(number) if tf.is_tensor(number) else number
     # Of several processes each has replicas of its own.
-    local = len(context.strategy.extended.worker_devices)
-    return number is not None and int(number) % local != 0
+    return number is not None and int(number) % local_replicas(context.strategy) != 0
 
 
 def _is_compiled() -> bool:
