@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from smdebug.reductions import Array
 
-keras = tf.keras
+keras: Any = tf.keras
 KERAS_3 = hasattr(keras, "ops")
 FEATURES, CLASSES, ROWS, BATCH = 6, 3, 40, 8
 # What Keras 2 says on Python 3.11 when a seed is set: for pytest.mark.filterwarnings.
@@ -186,6 +186,8 @@ class Watcher(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.epochs.append(dict(logs or {}))
+        # Where Keras does not know how many batches there are, it begins one too many.
+        del self.before[len(self.after) :]
 
 
 def optimizer_values(optimizer: Any) -> list[Array]:
@@ -213,6 +215,4 @@ def trial_of(out_dir: Path) -> Any:
 
 def names_at(trial: Any, step: int, mode: Any = smd.modes.TRAIN) -> set[str]:
     """The tensors of one step of one mode."""
-    return {
-        name for name in trial.tensor_names() if step in trial.tensor(name).steps(mode=mode)
-    }
+    return {name for name in trial.tensor_names() if step in trial.tensor(name).steps(mode=mode)}

@@ -191,7 +191,10 @@ def test_what_layers_leaves_out(tmp_path: Path) -> None:
     assert besides_logs(train(hook)) == ["first/outputs", GRADIENTS[1], GRADIENTS[3]]
 
 
-@pytest.mark.parametrize("regex", ["last", ["last/", "^nothing"], ("last",)])
+@pytest.mark.parametrize(
+    "regex",
+    [r"^(gradients/)?last/", ["^last/", "^gradients/last", "^nothing"], ("^(gradients/)?last",)],
+)
 def test_include_regex(tmp_path: Path, regex: Any) -> None:
     trial = train(hooked(tmp_path, include_regex=regex))
     expected = [

@@ -94,6 +94,7 @@ class Batch:
         data = tf.data.Dataset.from_tensors(self._value).map(self._as_traced)
         return iter(data)
 
+    @as_it_is
     def _as_traced(self, *parts: Any) -> Any:
         # Of a batch with 64 rows the function knows only that it has rows.
         value = parts if isinstance(self._value, tuple) else parts[0]
@@ -135,7 +136,8 @@ class StepFunction:
         self._question = question
         self._step = getattr(model, kind.step)
         self._telling: Any = None
-        self._own_ran = False
+        # Whether a step must not run twice; whether the model's own function has run.
+        self._once = self._own_ran = False
         # The variables of the step, and what they held before it.
         self._variables: list[tuple[Any, Any]] = []
         self._before: list[tuple[Any, Any]] = []
@@ -143,7 +145,7 @@ class StepFunction:
     def __call__(self, *args: Any) -> Any:
         """Runs one step and keeps what is inside of it."""
         self.called, self.ran = True, False
-        if not self.stateful and not self.alone and self._must_stay_apart():
+        if not self._once and not self.alone and self._must_stay_apart():
             try:
                 batch = Batch.of(args[0])
             except (StopIteration, tf.errors.OutOfRangeError):
@@ -178,7 +180,7 @@ class StepFunction:
             self.failed = error
         else:
             self.ran = True
-            if self.stateful:
+            if self._once:
                 # Found out just now: the step stands.
                 return result
             self._restore_state()
@@ -266,6 +268,7 @@ class StepFunction:
     def _take_note(self, recording: Recording) -> None:
         """Finds out, while a step is traced, how it can run."""
         self.stateful = self.stateful or recording.has_state_of_its_own()
+        self._once = self.stateful or recording.has_other_effects()
         self._variables = recording.variables()
         for name in ("_train_counter", "_test_counter", "_predict_counter"):
             # Keras 2 counts in another function around the step.

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from smdebug.reductions import Array
 
 
+# What the two hooks have in place of it.
+TENSORFLOW_HOOK = (
+    "Saves what happens in a training with TensorFlow; `KerasHook` and `SessionHook` are made."
+)
+
+
 class TensorflowHook(BaseHook):
     """Saves what happens in a training with TensorFlow; `KerasHook` and `SessionHook` are made.
 

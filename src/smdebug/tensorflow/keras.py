@@ -21,10 +21,11 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.tensorflow.backend import flatten, is_keras_3, keras, tf
 from smdebug.tensorflow.collection import Collection
 from smdebug.tensorflow.functions import is_optimizer, optimizers_of, replicas_of
-from smdebug.tensorflow.hook import TensorflowHook
+from smdebug.tensorflow.hook import TENSORFLOW_HOOK, TensorflowHook
 from smdebug.tensorflow.inside import Inside
 from smdebug.tensorflow.layers import ModelNames, distinct, variable_name, weights_of
 from smdebug.tensorflow.naming import (
+    FROZEN_PARAMETERS,
     KERAS_COLLECTIONS,
     LAYER_TENSORS,
     NOT_OF_A_LAYER,
@@ -58,7 +59,7 @@ _LOSS = Want(raw=True, reductions=(), collections=(CollectionKeys.LOSSES,))
 
 class KerasHook(TensorflowHook, keras.callbacks.Callback):
     __doc__ = (TensorflowHook.__doc__ or "").replace(
-        "Saves what happens in a training with TensorFlow; `KerasHook` and `SessionHook` are made.",
+        TENSORFLOW_HOOK,
         "Saves what happens in a Keras model: a callback for `fit`, `evaluate` and `predict`.\n\n"
         "    Every batch is a step. The mode of a step is that of what runs: TRAIN, EVAL or "
         "PREDICT.",
@@ -80,10 +81,12 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         self._own_runs: set[ModeKeys] = set()
         self._fitted: Any = None
         self._said: set[str] = set()
+        self._frozen: tuple[str, ...] = ()
         # What the last training step has saved of what Keras reports.
         self._logged: set[str] = set()
         # The model of tapes, and the one that names are of: whichever was told last.
         self._registered: Any = None
+        self._strategy: Any = None
         self._looked_at: Any = None
         super().__init__(*args, **kwargs)
         self._tapes = Tapes(self)
@@ -149,7 +152,9 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             return tape
         # A `fit` that ended in an exception has not said so.
         self._in_fit = False
-        if self.save_all_workers and local_replicas(tf.distribute.get_strategy()) > 1:
+        # What runs later, inside of a function, does not know it.
+        self._strategy = tf.distribute.get_strategy()
+        if self.save_all_workers and local_replicas(self._strategy) > 1:
             self._say("with a tape only what the first replica computes is saved")
         self.set_mode(ModeKeys.TRAIN)
         return self._tapes.wrap(tape)
@@ -398,6 +403,8 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             self._offer_inside(inside)
             self._offer_logs(batch, {k: v for k, v in (logs or {}).items() if k not in inside})
             self._offer_variables(capture)
+            if capture.step.mode is ModeKeys.TRAIN:
+                self._note_frozen()
 
     def _offer_inside(self, inside: dict[str, tuple[Any, ...]]) -> None:
         for name, values in inside.items():
@@ -457,6 +464,19 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             self.model.jax_state_sync()
         for name, variable in wanted:
             self._offer(name, value_of(variable))
+
+    def _note_frozen(self) -> None:
+        """Tells rules which weights are not trained, on purpose."""
+        trained = {id(each) for each in self.model.trainable_weights}
+        names = tuple(
+            each.name for each in self._model_names().weights if id(each.variable) not in trained
+        )
+        if names != self._frozen:
+            self._frozen = names
+            for name in names:
+                self._remember_name(name, (FROZEN_PARAMETERS,))
+            # Nothing else is asked for: the plan stays.
+            self._planned = self.collection_manager.to_json()
 
     def _wanted_variables(self, plan: StepPlan) -> list[tuple[str, Any]]:
         """The variables that are saved at such steps; found out once for a model."""
@@ -536,7 +556,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         return names
 
     def _worker(self) -> Worker:
-        return worker_of(self.model, self._options)
+        return worker_of(self.model, self._strategy, self._options)
 
     def _open_output(self, worker: str) -> Output | None:
         strategy = None if self.model is None else replicas_of(self.model)

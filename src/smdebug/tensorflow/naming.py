@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from smdebug.config.collection import CollectionKeys
 
+# Weights that somebody keeps from training: rules leave them alone.
+FROZEN_PARAMETERS = "frozen_parameters"
 GRADIENT_PREFIX = "gradients/"
 # The whole of it: a layer may be called `gradients`.
 _GRADIENT = rf"{GRADIENT_PREFIX}.*Grad(_\d+)?$"
@@ -38,6 +40,7 @@ KERAS_COLLECTIONS: dict[str, tuple[str, ...]] = {
     _KEYS.SEARCHABLE_SCALARS: (),
     _KEYS.SCALARS: ("^scalar/",),
 }
+# What belongs to them is named when a graph is known; only numbers of a user have a pattern.
 SESSION_COLLECTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (

@@ -7,6 +7,7 @@ results of the function that is traced. Where Keras runs eagerly they are the va
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from smdebug.tensorflow.layers import ModelNames
 
 _INPUTS, _OUTPUTS = "inputs", "outputs"
+# Python, tables, queues, files: what cannot be taken back.
+_EFFECTS = re.compile("PyFunc|LookupTable|HashTable|Queue|Stack|Barrier|Summary|WriteFile|Print")
 
 
 class _Active(threading.local):
@@ -145,12 +148,19 @@ class Recording:
 
     def has_state_of_its_own(self) -> bool:
         """Whether the step draws random numbers that another function would not draw."""
-        if self._graph is None:
-            return False
-        definition = self._graph.as_graph_def()
-        nodes = [definition.node, *(each.node_def for each in definition.library.function)]
         # Those whose state is a variable, or an argument, have no seed of their own.
-        return any("seed2" in node.attr for group in nodes for node in group)
+        return any("seed2" in node.attr for node in self._nodes())
+
+    def has_other_effects(self) -> bool:
+        """Whether the step changes something that is no variable: it must not run twice."""
+        return any(_EFFECTS.search(node.op) for node in self._nodes())
+
+    def _nodes(self) -> Iterator[Any]:
+        if self._graph is not None:
+            definition = self._graph.as_graph_def()
+            yield from definition.node
+            for function in definition.library.function:
+                yield from function.node_def
 
     def _add_data(self, kind: str, value: Any) -> None:
         self._data.setdefault(kind, []).extend(self._usable(value))

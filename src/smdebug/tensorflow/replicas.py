@@ -20,11 +20,20 @@ if TYPE_CHECKING:
     from smdebug.storage.batch import StepBatch
 
 
-def worker_of(model: Any, options: HookOptions) -> Worker:
-    """Returns this process among those of the job, and its devices among those of the model."""
+def worker_of(model: Any, strategy: Any, options: HookOptions) -> Worker:
+    """Returns this process among those of the job, and its devices among those of the model.
+
+    Args:
+        model: the model that Keras trains, if it does.
+        strategy: the one that a tape was wrapped under, if any was.
+        options: what the hook was told.
+    """
     if options.worker is not None or tf is None or keras_backend() != "tensorflow":
         return Worker(options.worker or CHIEF_WORKER)
-    strategy = tf.distribute.get_strategy() if model is None else model.distribute_strategy
+    if model is not None:
+        strategy = model.distribute_strategy
+    elif strategy is None:
+        strategy = tf.distribute.get_strategy()
     task = _task_of(strategy)
     if task is not None:
         return task

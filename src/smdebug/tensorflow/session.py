@@ -16,7 +16,7 @@ from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.tensorflow.backend import tf
 from smdebug.tensorflow.collection import Collection
 from smdebug.tensorflow.graph import GraphView, RunView, read_safely
-from smdebug.tensorflow.hook import TensorflowHook
+from smdebug.tensorflow.hook import TENSORFLOW_HOOK, TensorflowHook
 from smdebug.tensorflow.naming import SESSION_COLLECTIONS
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("smdebug.tensorflow")
 
 _KEYS = CollectionKeys
-# What belongs to them is named when a graph is known; only numbers of a user have a pattern.
-# fmt: skip
 # Keras may be there without TensorFlow; then there are no sessions either.
 _SessionRunHook: Any = object if tf is None else tf.compat.v1.train.SessionRunHook
 # How many names a message has.
@@ -76,18 +74,14 @@ class Reading:
 
 
 class SessionHook(TensorflowHook, _SessionRunHook):
-    """Saves tensors of a graph at runs of a session; see `TensorflowHook` for the arguments.
-
-    A step is one `run` of a monitored session. Names are those of the graph, such as `loss:0`.
-    What a run computes is fetched with it. Variables are read after it, and show what an update of
-    that step made of them. What a run does not compute is computed after it, if that has no
-    other effect.
-
-    Example:
-        >>> hook = SessionHook("/tmp/run", include_collections=["weights"])  # doctest: +SKIP
-        >>> optimizer = hook.wrap_optimizer(optimizer)  # doctest: +SKIP
-        >>> estimator.train(input_fn, hooks=[hook])  # doctest: +SKIP
-    """
+    __doc__ = (TensorflowHook.__doc__ or "").replace(
+        TENSORFLOW_HOOK,
+        "Saves tensors of a graph at runs of a session: a hook of `MonitoredSession` and Estimator."
+        "\n\n    A step is one `run`. Names are those of the graph, such as `loss:0`. What a run computes"
+        "\n    is fetched with it. Variables are read after it, and show what an update of that step"
+        "\n    made of them. What a run does not compute is computed after it, if that has no other"
+        "\n    effect.",
+    )
 
     default_collections = SESSION_COLLECTIONS
     _context: Any = None

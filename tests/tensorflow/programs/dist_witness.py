@@ -36,9 +36,9 @@ class Witness(keras.callbacks.Callback):
         count = max((len(values) for values in each), default=1)
         return [[np.array(values[n % len(values)]) for values in each] for n in range(count)]
 
-    def _end(self, logs: Any) -> None:
+    def _end(self, batch: int, logs: Any) -> None:
         numbers = {name: float(value) for name, value in (logs or {}).items()}
-        self.steps[-1].update(after=self.model.get_weights(), logs=numbers)
+        self.steps[-1].update(after=self.model.get_weights(), logs=numbers, last=batch)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._begin(TRAIN, batch)
@@ -50,13 +50,13 @@ class Witness(keras.callbacks.Callback):
         self._begin(PREDICT, batch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._end(logs)
+        self._end(batch, logs)
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._end(logs)
+        self._end(batch, logs)
 
     def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._end(None)
+        self._end(batch, None)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         numbers = {name: float(value) for name, value in logs.items()}
