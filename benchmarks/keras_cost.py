@@ -18,7 +18,7 @@ from smdebug.tensorflow import KerasHook
 if TYPE_CHECKING:
     from pathlib import Path
 
-keras = tf.keras
+keras: Any = tf.keras
 
 BATCH, STEPS, BLOCK = 64, 200, 50
 REPETITIONS = 5

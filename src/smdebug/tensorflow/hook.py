@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
@@ -108,6 +109,15 @@ class TensorflowHook(BaseHook):
             planned.add_tensor_name(name)
             self._plan.forget_ever(name)
             self.collection_manager.get(collection).add_tensor_name(name)
+            self._planned = self.collection_manager.to_json()
+
+    def _keep_out(self, collection: str, name: str) -> None:
+        """Keeps a tensor out of a collection whose regexes are found in its name."""
+        planned = self._plan.collections.get(collection)
+        if planned is not None and planned.matches(name):
+            for each in (planned, self.collection_manager.get(collection)):
+                each.exclude(f"^{re.escape(name)}$")
+            self._plan.forget_ever(name)
             self._planned = self.collection_manager.to_json()
 
     # ---- what BaseHook asks

@@ -502,6 +502,9 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         named = [(f"{name}:0", variables[key]) for key, name in names.items()]
         for name, _ in named:
             self._put_name(CollectionKeys.OPTIMIZER_VARIABLES, name)
+            # Of a layer called `weights` it may look like a weight.
+            for weights in (CollectionKeys.WEIGHTS, CollectionKeys.BIASES):
+                self._keep_out(weights, name)
         return named
 
     def _interesting(self, name: str) -> bool:

@@ -77,10 +77,10 @@ class SessionHook(TensorflowHook, _SessionRunHook):
     __doc__ = (TensorflowHook.__doc__ or "").replace(
         TENSORFLOW_HOOK,
         "Saves tensors of a graph at runs of a session: a hook of `MonitoredSession` and Estimator."
-        "\n\n    A step is one `run`. Names are those of the graph, such as `loss:0`. What a run computes"
-        "\n    is fetched with it. Variables are read after it, and show what an update of that step"
-        "\n    made of them. What a run does not compute is computed after it, if that has no other"
-        "\n    effect.",
+        "\n\n    A step is one `run`. Names are those of the graph, such as `loss:0`. What a run "
+        "computes is\n    fetched with it. Variables are read after it, and show what an update of "
+        "that step made of\n    them. What a run does not compute is computed after it, if that "
+        "has no other effect.",
     )
 
     default_collections = SESSION_COLLECTIONS
