@@ -64,6 +64,8 @@ class Outcome:
         self.arrays = Arrays(model.get_weights())
         self.weights = [each.tobytes() for each in model.get_weights()]
         self.optimizer = [each.tobytes() for each in optimizer_values(model.optimizer)]
+        if hasattr(model, "second_optimizer"):
+            self.optimizer += [e.tobytes() for e in optimizer_values(model.second_optimizer)]
         self.history = history
         self.more = [np.asarray(each).tobytes() for each in more]
 
@@ -96,24 +98,12 @@ def dropout() -> Any:
     return classes(sequential(layers.Dropout(0.4), layers.GaussianNoise(0.1)))
 
 
-def frozen_start() -> Any:
-    model = sequential(layers.Dropout(0.3))
-    model.get_layer("first").trainable = False
-    return classes(model)
-
-
 class Noise(layers.Layer):  # type: ignore[misc, unused-ignore]
     """Adds random numbers of TensorFlow."""
 
     def call(self, given: Any) -> Any:
-        return given + tf.random.normal(tf.shape(given)) * tf.random.uniform([])
-
-
-class Shuffled(layers.Layer):  # type: ignore[misc, unused-ignore]
-    """Mixes the rows of a batch."""
-
-    def call(self, given: Any) -> Any:
-        return given + 0.1 * tf.random.shuffle(given) + tf.random.truncated_normal([1])
+        drawn = tf.random.normal(tf.shape(given)) * tf.random.uniform([])
+        return given + drawn + 0.1 * tf.random.shuffle(given) + tf.random.truncated_normal([1])
 
 
 class Sampled(layers.Layer):  # type: ignore[misc, unused-ignore]
@@ -174,19 +164,11 @@ class Table(layers.Layer):  # type: ignore[misc, unused-ignore]
 
 
 def by_numpy() -> Any:
-    return classes(sequential(Numpy()))
-
-
-def by_table() -> Any:
-    return classes(sequential(Table()))
+    return classes(sequential(Numpy(), Table()))
 
 
 def noise() -> Any:
     return classes(sequential(Noise()))
-
-
-def shuffled() -> Any:
-    return classes(sequential(Shuffled()))
 
 
 def sampled() -> Any:
@@ -322,7 +304,7 @@ def _apply(tape: Any, loss: Any, model: Any, optimizer: Any) -> None:
 
 def gan() -> Any:
     model = Gan()
-    model.compile(keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.1))
+    model.compile(keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.1, momentum=0.9))
     return model
 
 
@@ -341,25 +323,19 @@ def mixed() -> Any:
         keras.mixed_precision.set_global_policy("float32")
 
 
-def clipped() -> Any:
-    return classes(sequential(), keras.optimizers.Adam(0.01, clipnorm=0.01))
-
-
 def accumulated() -> Any:
     optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=3)
     return classes(sequential(layers.Dropout(0.2)), optimizer)
 
 
-def averaged() -> Any:
-    optimizer = keras.optimizers.SGD(
-        0.1, momentum=0.9, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=4
-    )
-    return classes(sequential(), optimizer)
-
-
 def scheduled() -> Any:
     rate = keras.optimizers.schedules.ExponentialDecay(0.1, 3, 0.5)
-    return classes(functional(), keras.optimizers.RMSprop(rate))
+    optimizer = keras.optimizers.SGD(
+        rate, momentum=0.9, clipnorm=0.1, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=4
+    )
+    model = functional()
+    model.get_layer("first").trainable = False
+    return classes(model, optimizer)
 
 
 def eager() -> Any:
@@ -413,23 +389,18 @@ def branches() -> Any:
 
 
 def rows() -> tuple[Any, Any]:
-    return data(36)
-
-
-def a_dataset() -> tuple[Any, Any]:
-    values, found = data(36)
-    dataset = batches(values, found).map(
-        lambda x, y: (x + tf.random.stateless_normal(tf.shape(x), [1, 2]), y)
-    )
-    return dataset, None
+    return data(24)
 
 
 def unknown_length() -> tuple[Any, Any]:
-    return batches(*data(36)).filter(lambda x, y: True), None
+    given = batches(*data(24)).map(
+        lambda x, y: (x + tf.random.stateless_normal(tf.shape(x), [1, 2]), y)
+    )
+    return given.filter(lambda x, y: True), None
 
 
 def generator() -> tuple[Any, Any]:
-    values, found = data(36)
+    values, found = data(24)
 
     def give() -> Iterator[Any]:
         while True:
@@ -440,20 +411,20 @@ def generator() -> tuple[Any, Any]:
 
 
 def picture_rows() -> tuple[Any, Any]:
-    return images(20), labels(features(20))
+    return images(16), labels(features(16))
 
 
 def moments() -> tuple[Any, Any]:
-    return sequences(length=3), labels(features())
+    return sequences(24, length=3), labels(features(24))
 
 
 def sentences() -> tuple[Any, Any]:
-    return tokens(), labels(features())
+    return tokens(24), labels(features(24))
 
 
 def two_inputs() -> tuple[Any, Any]:
-    values, found = data(36)
-    return [values, values[::-1].copy()], {"a": found, "b": targets(36)[1]}
+    values, found = data(24)
+    return [values, values[::-1].copy()], {"a": found, "b": targets(24)[1]}
 
 
 class Training(NamedTuple):
@@ -465,19 +436,15 @@ class Training(NamedTuple):
 
 
 TRAININGS = {
-    "dense": Training(dense),
+    "dense, a partial batch": Training(dense, lambda: data(20)),
     "dropout, XLA if possible": Training(lambda: classes(sequential(layers.Dropout(0.3)), **AUTO)),
-    "tf.data": Training(dropout, a_dataset),
     "unknown length": Training(dropout, unknown_length),
-    "generator": Training(dense, generator, {"steps_per_epoch": 5}),
-    "subclassed, unbuilt": Training(unbuilt),
+    "generator": Training(dense, generator, {"steps_per_epoch": 3}),
+    "subclassed, unbuilt": Training(unbuilt, options={"shuffle": True}),
     "dropout": Training(dropout),
-    "frozen, shuffled rows": Training(frozen_start, options={"shuffle": True}),
     "tf.random": Training(noise),
-    "tf.random.shuffle": Training(shuffled),
     "sampled classes": Training(sampled),
-    "numbers of NumPy": Training(by_numpy),
-    "a table": Training(by_table),
+    "numbers of NumPy, a table": Training(by_numpy),
     "tf.random.Generator": Training(generated),
     "convolution": Training(pictures, picture_rows),
     "augmentation": Training(augmented, picture_rows),
@@ -486,33 +453,27 @@ TRAININGS = {
     "attention": Training(attention, sentences),
     "shared, two inputs and outputs": Training(shared, two_inputs),
     "own train_step": Training(own_step),
-    "two optimizers": Training(gan, lambda: (features(36), np.zeros(36, np.float32))),
+    "two optimizers": Training(gan, lambda: (features(24), np.zeros(24, np.float32))),
     "mixed precision": Training(mixed),
-    "clipped": Training(clipped),
-    "moving average": Training(averaged),
-    "functional, schedule": Training(scheduled),
+    "functional, clipped, moving average": Training(scheduled),
     "eager": Training(eager),
-    "several steps at once": Training(together),
-    "three steps at once": Training(together_without_chance),
+    "several steps at once": Training(together, lambda: data(40)),
     "three steps at once, unknown length": Training(together_without_chance, unknown_length),
     "by XLA": Training(by_xla, picture_rows),
     "tf.function, tf.cond, a loop": Training(branches),
     "validation": Training(
-        dropout, options={"validation_split": 0.3, "class_weight": {0: 1.0, 1: 3.0, 2: 0.2}}
+        dropout, options={"validation_split": 1 / 3, "class_weight": {0: 1.0, 1: 3.0, 2: 0.2}}
     ),
 }
 if KERAS_3:
     TRAININGS["accumulated"] = Training(accumulated)
     TRAININGS["two scaled optimizers"] = Training(
-        scaled_gan, lambda: (features(36), np.zeros(36, np.float32))
+        scaled_gan, lambda: (features(24), np.zeros(24, np.float32))
     )
 if not KERAS_3:
     # Keras 2 must know how many steps there are.
     del TRAININGS["three steps at once, unknown length"]
-CHANCE = [
-    "dropout", "tf.random", "augmentation", "own train_step", "validation", "eager",
-    "numbers of NumPy", "a table",
-]  # fmt: skip
+CHANCE = ["dropout", "tf.random", "own train_step", "eager"]
 # Random numbers whose state is the function's own, and several batches at once, leave only one
 # function to run; and TensorFlow rounds in another way where somebody looks in between.
 ROUNDED = ["augmentation", "attention"] if not KERAS_3 else []
@@ -563,9 +524,9 @@ def test_all_but_layers_of_what_is_rounded(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "schedule", [{"save_interval": 1}, {"save_interval": 1, "start_step": 7}], ids=str
+    "schedule", [{"save_interval": 1}, {"save_interval": 1, "start_step": 4}], ids=str
 )
-@pytest.mark.parametrize("name", [name for name in CHANCE if name not in ROUNDED])
+@pytest.mark.parametrize("name", CHANCE)
 def test_other_schedules(name: str, schedule: dict[str, int], tmp_path: Path) -> None:
     assert trained(TRAININGS[name], everything(tmp_path, **schedule)) == without_hook(name)
 

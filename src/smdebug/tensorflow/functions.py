@@ -68,30 +68,37 @@ class Batch:
         given: what the function was given: an iterator, or, to predict, a list of batches.
         value: the batch.
         spec: what the function was traced for.
+        strategy: what has distributed it, if anything has.
     """
 
-    def __init__(self, given: Any, value: Any, spec: Any) -> None:
+    def __init__(self, given: Any, value: Any, spec: Any, strategy: Any = None) -> None:
         self._given = given
         self._value = value
         self._spec = spec
+        self._strategy = strategy
 
     @classmethod
-    def of(cls, given: Any) -> Batch | None:
+    def of(cls, given: Any, strategy: Any) -> Batch | None:
         """Takes the next batch; None where it could not be given again."""
         if isinstance(given, list | tuple):
             return cls(given, None, None)
-        if not isinstance(given, tf.data.Iterator):
+        distributed = isinstance(given, tf.distribute.DistributedIterator)
+        if distributed and strategy.num_replicas_in_sync > 1:
+            return None
+        if not distributed and not isinstance(given, tf.data.Iterator):
             return None
         spec = given.element_spec
         if any(not isinstance(each, tf.TensorSpec) for each in tf.nest.flatten(spec)):
             return None
-        return cls(given, next(given), spec)
+        return cls(given, next(given), spec, strategy if distributed else None)
 
     def again(self) -> Any:
         """Returns what the function is to be given."""
         if self._spec is None:
             return self._given
         data = tf.data.Dataset.from_tensors(self._value).map(self._as_traced)
+        if self._strategy is not None:
+            data = self._strategy.experimental_distribute_dataset(data)
         return iter(data)
 
     @as_it_is
@@ -147,7 +154,7 @@ class StepFunction:
         self.called, self.ran = True, False
         if not self._once and not self.alone and self._must_stay_apart():
             try:
-                batch = Batch.of(args[0])
+                batch = Batch.of(args[0], self._model.distribute_strategy)
             except (StopIteration, tf.errors.OutOfRangeError):
                 # At the end of the data the model's own function does what it always does.
                 self.called = self._telling is not None
@@ -281,12 +288,9 @@ class StepFunction:
                 self._remember_state()
 
     def _all_optimizers(self) -> list[Any]:
-        """Those that the model was compiled with, or has as its attributes."""
-        held = [getattr(self._model, "optimizer", None), *vars(self._model).values()]
-        found = {
-            id(each): each for each in (*held, *self._question.optimizers) if is_optimizer(each)
-        }
-        return list(found.values())
+        """Those of the model, and those that were named besides."""
+        every = (*optimizers_of(self._model), *self._question.optimizers)
+        return list({id(each): each for each in every}.values())
 
 
 def is_optimizer(value: Any) -> bool:

@@ -475,6 +475,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             self._frozen = names
             for name in names:
                 self._remember_name(name, (FROZEN_PARAMETERS,))
+                self.collection_manager.get(FROZEN_PARAMETERS).add_tensor_name(name)
             # Nothing else is asked for: the plan stays.
             self._planned = self.collection_manager.to_json()
 

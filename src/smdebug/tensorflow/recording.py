@@ -80,8 +80,8 @@ class Recording:
 
     def see_call(self, layer: Any, kind: str, value: Any) -> None:
         """Takes note of what a layer took or returned."""
-        if self._eager and any(is_symbolic(each) for each in flatten(value)):
-            # A layer that is built, or a function inside of the step that is traced.
+        if self._eager and self._is_being_traced():
+            # A layer that is built, or a function inside of the step.
             return
         if layer is self._model:
             if kind == _OUTPUTS:
@@ -161,6 +161,10 @@ class Recording:
             yield from definition.node
             for function in definition.library.function:
                 yield from function.node_def
+
+    @staticmethod
+    def _is_being_traced() -> bool:
+        return keras_backend() == "tensorflow" and not tf.executing_eagerly()
 
     def _add_data(self, kind: str, value: Any) -> None:
         self._data.setdefault(kind, []).extend(self._usable(value))
@@ -267,13 +271,18 @@ def _telling_call(original: Any) -> Any:
     def telling(self: Any, *args: Any, **kwargs: Any) -> Any:
         recordings = tuple(_active.recordings)
         for recording in recordings:
-            recording.see_call(self, _INPUTS, [*args, *kwargs.values()])
+            recording.see_call(self, _INPUTS, [*args, *_inputs(kwargs)])
         result = original(self, *args, **kwargs)
         for recording in recordings:
             recording.see_call(self, _OUTPUTS, result)
         return result
 
     return as_it_is(telling)
+
+
+def _inputs(keywords: dict[str, Any]) -> list[Any]:
+    """What a layer is given by name; a mask says which of the inputs count, and is none."""
+    return [value for name, value in keywords.items() if not name.endswith("mask")]
 
 
 @contextmanager
