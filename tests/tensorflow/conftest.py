@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import tensorflow as tf
 from tests.leftovers import no_leftovers
 
 import smdebug.tensorflow as smd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# How an operation is split among threads depends on what else the machine does, and sums with it.
+tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
 @pytest.fixture(autouse=True)
