@@ -39,7 +39,8 @@ PEER_PACKAGES = [
 ]
 # Pinned: what counts as well formatted, or as well typed, changes with every release.
 LINT_PACKAGES = ["ruff==0.17.4", "mypy==2.4.1", "nox"]
-TEST_PACKAGES = ["pytest>=8", "hypothesis>=6.100", "moto[server,s3]>=5", "tensorboard>=2.16"]
+PYTEST_PACKAGES = ["pytest>=8", "hypothesis>=6.100", "moto[server,s3]>=5"]
+TEST_PACKAGES = [*PYTEST_PACKAGES, "tensorboard>=2.16"]
 
 # TensorFlow greets every process with a page of remarks on the machine.
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -96,7 +97,8 @@ def tensorflow(session: nox.Session) -> None:
 @nox.session
 def tensorflow_legacy(session: nox.Session) -> None:
     """The same with Keras 2, and Estimator."""
-    install(session, "-e", ".[cloud,sql]", *TENSORFLOW_LEGACY, *TEST_PACKAGES)
+    # It brings the TensorBoard of its own time.
+    install(session, "-e", ".[cloud,sql]", *TENSORFLOW_LEGACY, *PYTEST_PACKAGES)
     session.run("pytest", "tests/tensorflow", *session.posargs, env=QUIET)
 
 
