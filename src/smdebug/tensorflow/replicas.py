@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from smdebug.hook.base import CHIEF_WORKER, Worker
+from smdebug.hook.stats import CollectionStats, HookStats
 from smdebug.tensorflow.backend import keras_backend, tf
 from smdebug.tensorflow.functions import replicas_of
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from smdebug.hook.capture import Taken
     from smdebug.hook.output import Output
     from smdebug.hook.plan import Want
-    from smdebug.hook.stats import HookStats
     from smdebug.hook.steps import Step
     from smdebug.storage.batch import StepBatch
 
@@ -71,7 +72,8 @@ def worker_names(strategy: Any) -> list[str]:
         `/job:localhost/replica:0/task:0/device:GPU:0` is `_job-localhost_replica-0_task-0_device-
         GPU-0`, which can be part of a file's name.
     """
-    devices = sorted(strategy.extended.worker_devices)
+    # In the order in which the strategy gives their values.
+    devices = strategy.extended.worker_devices
     return [device.replace("/", "_").replace(":", "-") for device in devices]
 
 
@@ -133,17 +135,27 @@ class ReplicatedOutput:
             output.flush()
 
     def close(self, end: bool) -> None:
-        # The first one says that the run has ended: it is the last to close.
-        for output in reversed(self._outputs):
-            output.close(end=end and output is self._outputs[0])
+        # From the last to the first, which says that the run has ended; all of them in any case.
+        with ExitStack() as stack:
+            for output in self._outputs:
+                stack.callback(output.close, end=end and output is self._outputs[0])
 
     def leave(self) -> None:
         for output in self._outputs:
             output.leave()
 
     def update(self, stats: HookStats) -> None:
+        stats.collections = {}
         for output in self._outputs:
-            output.update(stats)
+            own = HookStats()
+            output.update(own)
+            stats.bytes += own.bytes
+            stats.segments += own.segments
+            stats.seconds_waited += own.seconds_waited
+            for name, each in own.collections.items():
+                total = stats.collections.setdefault(name, CollectionStats())
+                total.tensors += each.tensors
+                total.bytes += each.bytes
 
 
 def _is_for(taken: Taken, replica: int, own: set[str]) -> bool:
