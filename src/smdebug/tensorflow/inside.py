@@ -28,7 +28,7 @@ _NOT_SEEN = (
     "the inside of a step cannot be seen: weights, optimizer variables, losses and metrics are "
     "saved; gradients, layers, inputs, labels and predictions are not"
 )
-# Names with higher numbers are found by their regexes.
+# How far one asks for what has numbers: a regex that finds higher ones finds these as a rule.
 _MOST_NUMBERS = 10
 _USUAL_WEIGHTS = ("kernel", "bias")
 
@@ -120,8 +120,8 @@ class Inside:
             return
         function = stand_in.function(self, known[1])
         # The first step finds out whether the two functions may take turns.
-        if not function.called or function.stateful or _is_needed(step, names):
-            stand_in.let_run(self)
+        needed = not function.called or function.stateful or _is_needed(step, names)
+        stand_in.let_run(self, needed)
 
     def seen(self) -> dict[str, tuple[Any, ...]]:
         """Returns what the last step showed: for each name a tensor of every replica."""

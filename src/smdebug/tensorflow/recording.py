@@ -89,10 +89,14 @@ class Recording:
             elif not self._batch_seen:
                 self._add_data("inputs", value)
             return
-        if hasattr(layer, "cell"):
-            self._loops += 1 if kind == _INPUTS else -1
-        if self._loops > (kind == _INPUTS and hasattr(layer, "cell")):
-            # What a recurrent layer calls, it calls again and again.
+        recurrent = isinstance(layer, keras.layers.RNN)
+        if recurrent and kind == _OUTPUTS:
+            self._loops -= 1
+        # What a recurrent layer calls, it calls again and again.
+        hidden = self._loops > 0
+        if recurrent and kind == _INPUTS:
+            self._loops += 1
+        if hidden:
             return
         self._called[id(layer)] = layer
         if any(is_tensor(each) and not self._can_leave(each) for each in flatten(value)):

@@ -59,9 +59,12 @@ class StandIn:
             self._function = StepFunction(self._model, self._kind, self.own, self._all_questions())
         return self._function
 
-    def let_run(self, asker: Asker) -> None:
-        """Has the function that tells run at the next step."""
-        self._waiting.append(asker)
+    def let_run(self, asker: Asker, needed: bool) -> None:
+        """Has the function that tells run at the next step, or not, as far as it is up to one."""
+        # A step that was begun and not made has left its wish behind.
+        self._waiting = [each for each in self._waiting if each is not asker]
+        if needed:
+            self._waiting.append(asker)
 
     def __call__(self, *args: Any) -> Any:
         waiting = [] if _is_by_hand(sys._getframe(1)) else self._waiting
@@ -137,7 +140,9 @@ class StandIn:
         )
 
     def __getattr__(self, name: str) -> Any:
-        # Somebody may look at the function.
+        # Somebody may look at the function; a copy that is being made has none yet.
+        if name == "own" or name.startswith("__"):
+            raise AttributeError(name)
         return getattr(self.own, name)
 
 
