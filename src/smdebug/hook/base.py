@@ -226,6 +226,7 @@ class BaseHook(HookCollections):
                 f"scalar {name!r}: value must be one number, got {checks.shown(value)}"
             )
         moment = None if timestamp is None else checks.seconds("timestamp", timestamp)
+        self._begin_by_hand()
         if self._saves():
             with self._entered():
                 full = f"scalar/{name}"
@@ -256,6 +257,7 @@ class BaseHook(HookCollections):
         checks.text("tensor_name", tensor_name)
         names = checks.names("collections_to_write", collections_to_write) or ["default"]
         tensor = self._as_tensor(tensor_name, tensor_value)
+        self._begin_by_hand()
         if self._saves():
             with self._entered():
                 self._save_tensor(tensor_name, tensor, names)
@@ -468,6 +470,9 @@ class BaseHook(HookCollections):
         return Entered(self._lock, self._stats, self._guard)
 
     # ---- what an adapter answers
+
+    def _begin_by_hand(self) -> None:
+        """Begins a step for what a user saves, where nothing else would begin one."""
 
     def _worker(self) -> Worker:
         """This process among those of the job."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from smdebug.hook.plan import Want
     from smdebug.reductions import Array
 
+
+logger = logging.getLogger("smdebug.hook")
 
 # What the two hooks have in place of it.
 TENSORFLOW_HOOK = (
@@ -99,7 +102,23 @@ class TensorflowHook(BaseHook):
             include_regex, include_collections, save_all, include_workers, worker, format,
             queue_bytes, flush_seconds, on_error, rules, on_finding, before_update, actions,
         )  # fmt: skip
+        self._said: set[str] = set()
+        self._set_up()
         super().__init__(options)
+
+    def _set_up(self) -> None:
+        """Makes what a hook of this kind keeps; before anything is opened."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._said = set()
+        self._set_up()
+
+    def _say(self, message: str) -> None:
+        """Logs a warning, once."""
+        if message not in self._said:
+            self._said.add(message)
+            logger.warning(message)
 
     def _put_name(self, collection: str, name: str) -> None:
         """Puts a tensor into a collection that has no regex for it, as soon as it is known."""

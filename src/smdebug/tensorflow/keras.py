@@ -6,8 +6,6 @@ call.
 
 from __future__ import annotations
 
-import inspect
-import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,8 +49,6 @@ if TYPE_CHECKING:
     from smdebug.hook.plan import StepPlan
     from smdebug.storage.control import StopRequest
 
-logger = logging.getLogger("smdebug.hook")
-
 _METRIC = Want(raw=True, reductions=(), collections=(CollectionKeys.METRICS,))
 _LOSS = Want(raw=True, reductions=(), collections=(CollectionKeys.LOSSES,))
 
@@ -66,21 +62,21 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
     )
 
     default_collections = KERAS_COLLECTIONS
-    # What editors and `help` show.
-    __signature__ = inspect.signature(TensorflowHook)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def _set_up(self) -> None:
         keras.callbacks.Callback.__init__(self)
         # What was found out about the model, and what it is for.
         self._names: ModelNames | None = None
         self._named: tuple[int, list[int]] | None = None
         self._inside = Inside(self._say)
+        self._tapes = Tapes(self)
         self._optimizers: tuple[Any, ...] = ()
         self._optimizer_variables: tuple[Any, ...] = ()
+        # Grows when the variables of the model may be others.
+        self._generation = 0
         self._in_fit = self._own_run = self._batch_open = self._by_hand = False
         self._own_runs: set[ModeKeys] = set()
         self._fitted: Any = None
-        self._said: set[str] = set()
         self._frozen: tuple[str, ...] = ()
         # What the last training step has saved of what Keras reports.
         self._logged: set[str] = set()
@@ -88,8 +84,6 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         self._registered: Any = None
         self._strategy: Any = None
         self._looked_at: Any = None
-        super().__init__(*args, **kwargs)
-        self._tapes = Tapes(self)
 
     # ---- registering
 
@@ -123,6 +117,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         """
         if is_optimizer(optimizer):
             self._optimizers += (optimizer,)
+            self._generation += 1
         else:
             self._say(
                 f"wrap_optimizer: {type(optimizer).__name__} is no optimizer of Keras and stays as "
@@ -170,26 +165,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         super().set_mode(mode)
         self._by_hand = mode in (ModeKeys.EVAL, ModeKeys.PREDICT)
 
-    def save_scalar(
-        self,
-        name: str,
-        value: Any,
-        sm_metric: bool = False,
-        timestamp: float | None = None,
-    ) -> None:
-        """Saves a number; see `BaseHook.save_scalar`."""
-        self._begin_by_hand()
-        super().save_scalar(name, value, sm_metric, timestamp)
-
-    def save_tensor(
-        self, tensor_name: str, tensor_value: Any, collections_to_write: Any = "default"
-    ) -> None:
-        """Saves a tensor; see `BaseHook.save_tensor`."""
-        self._begin_by_hand()
-        super().save_tensor(tensor_name, tensor_value, collections_to_write)
-
     def _begin_by_hand(self) -> None:
-        """Begins a step where nothing else does."""
         if self._by_hand:
             self._by_hand = False
             self._begin_step()
@@ -245,6 +221,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             optimizer_variables: variables, or lists of them.
         """
         self._optimizer_variables = tuple(flatten(optimizer_variables))
+        self._generation += 1
 
     def should_save_layer(self, layer_name: str) -> bool:
         """Whether inputs or outputs of a layer are saved at the present step."""
@@ -278,6 +255,10 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
     def on_predict_begin(self, logs: Any = None) -> None:
         """Begins a `predict`; Keras calls it."""
         self._begin(ModeKeys.PREDICT)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Begins an epoch, before which a model may have been changed; Keras calls it."""
+        self._generation += 1
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Begins a step; Keras calls it."""
@@ -342,6 +323,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             return
         self._run_in(mode)
         self._batch_open = False
+        self._generation += 1
         # A run of its own has said which model it is of; a validation in `fit` has not.
         (self._own_runs.add if self._own_run else self._own_runs.discard)(mode)
         self._own_run = False
@@ -403,8 +385,6 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             self._offer_inside(inside)
             self._offer_logs(batch, {k: v for k, v in (logs or {}).items() if k not in inside})
             self._offer_variables(capture)
-            if capture.step.mode is ModeKeys.TRAIN:
-                self._note_frozen()
 
     def _offer_inside(self, inside: dict[str, tuple[Any, ...]]) -> None:
         for name, values in inside.items():
@@ -480,15 +460,15 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             self._planned = self.collection_manager.to_json()
 
     def _wanted_variables(self, plan: StepPlan) -> list[tuple[str, Any]]:
-        """The variables that are saved at such steps; found out once for a model."""
-        names = self._model_names()
-        optimizer = self._named_optimizer_variables() if plan.mode is ModeKeys.TRAIN else []
-        key = names, [id(variable) for _, variable in optimizer]
+        """The variables that are saved at such steps; found out once in a run or an epoch."""
         known = plan.memory.get("variables")
-        if known is None or known[0] != key:  # type: ignore[index]
-            every = [*((each.name, each.variable) for each in names.weights), *optimizer]
+        if known is None or known[0] != self._generation:  # type: ignore[index]
+            every = [(each.name, each.variable) for each in self._model_names().weights]
+            if plan.mode is ModeKeys.TRAIN:
+                self._note_frozen()
+                every += self._named_optimizer_variables()
             found = [(name, variable) for name, variable in every if plan.interesting(name)]
-            known = plan.memory["variables"] = key, found
+            known = plan.memory["variables"] = self._generation, found
         return known[1]  # type: ignore[index, no-any-return]
 
     def _named_optimizer_variables(self) -> list[tuple[str, Any]]:
@@ -588,18 +568,6 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         # It may be large, and the hook may live as long as the process.
         keras.callbacks.Callback.set_model(self, None)
         self._fitted = None
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        keras.callbacks.Callback.__init__(self)
-        self._said, self._own_runs = set(), set()
-        self._in_fit = self._own_run = self._batch_open = self._by_hand = False
-        self._inside = Inside(self._say)
-
-    def _say(self, message: str) -> None:
-        if message not in self._said:
-            self._said.add(message)
-            logger.warning(message)
 
 
 TornasoleKerasHook = KerasHook

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import weakref
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from smdebug.reductions import Array
     from smdebug.storage.control import StopRequest
 
-logger = logging.getLogger("smdebug.tensorflow")
+logger = logging.getLogger("smdebug.hook")
 
 _KEYS = CollectionKeys
 # Keras may be there without TensorFlow; then there are no sessions either.
@@ -88,10 +87,7 @@ class SessionHook(TensorflowHook, _SessionRunHook):
     _reading: Reading | None = None
     _view: GraphView | None = None
 
-    # What editors and `help` show.
-    __signature__ = inspect.signature(TensorflowHook)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def _set_up(self) -> None:
         if tf is None:
             raise SMDebugRuntimeError(
                 f"{type(self).__name__} needs TensorFlow, which is not installed; install it, or "
@@ -103,8 +99,6 @@ class SessionHook(TensorflowHook, _SessionRunHook):
         self._slices: dict[str, Slices] = {}
         # Names that the hook put into collections, not the user.
         self._named_here: set[str] = set()
-        self._said: set[str] = set()
-        super().__init__(*args, **kwargs)
 
     def wrap_optimizer(self, optimizer: Any) -> Any:
         """Lets the hook see the gradients that an optimizer computes or is given.
