@@ -39,11 +39,14 @@ PEER_PACKAGES = [
 ]
 # Pinned: what counts as well formatted, or as well typed, changes with every release.
 LINT_PACKAGES = ["ruff==0.17.4", "mypy==2.4.1", "nox"]
-PYTEST_PACKAGES = ["pytest>=8", "hypothesis>=6.100", "moto[server,s3]>=5"]
+PYTEST_PACKAGES = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "moto[server,s3]>=5"]
 TEST_PACKAGES = [*PYTEST_PACKAGES, "tensorboard>=2.16"]
 
 # TensorFlow greets every process with a page of remarks on the machine.
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+
+# The tests of a file share what is expensive to make.
+PARALLEL = ["--numprocesses=auto", "--maxprocesses=8", "--dist=loadfile"]
 
 # What the hook is measured against.
 BENCH_PACKAGES = ["wandb>=0.19", "tensorboard>=2.16"]
@@ -67,7 +70,7 @@ def lint(session: nox.Session) -> None:
 def core(session: nox.Session) -> None:
     """Everything that needs no framework."""
     install(session, "-e", ".[cloud,sql,sagemaker]", *TEST_PACKAGES)
-    session.run("pytest", *WITHOUT_FRAMEWORK, *session.posargs)
+    session.run("pytest", *PARALLEL, *WITHOUT_FRAMEWORK, *session.posargs)
 
 
 @nox.session
@@ -77,21 +80,21 @@ def oldest(session: nox.Session) -> None:
         session, "-e", ".[cloud,sql,sagemaker]", "numpy==1.23.5", "pyarrow==18.0.0", "pandas<3",
         *TEST_PACKAGES,
     )  # fmt: skip
-    session.run("pytest", *WITHOUT_FRAMEWORK, *session.posargs)
+    session.run("pytest", *PARALLEL, *WITHOUT_FRAMEWORK, *session.posargs)
 
 
 @nox.session
 def pytorch(session: nox.Session) -> None:
     """The PyTorch hook, its examples and the demo."""
     install(session, "-e", ".[cloud,sql,demo]", TORCH, *TEST_PACKAGES)
-    session.run("pytest", "tests/pytorch", *session.posargs)
+    session.run("pytest", *PARALLEL, "tests/pytorch", *session.posargs)
 
 
 @nox.session
 def tensorflow(session: nox.Session) -> None:
     """The hooks for TensorFlow and for Keras 3, whose other backends are PyTorch and JAX."""
     install(session, "-e", ".[cloud,sql]", TENSORFLOW, TORCH, "jax", *TEST_PACKAGES)
-    session.run("pytest", "tests/tensorflow", *session.posargs, env=QUIET)
+    session.run("pytest", *PARALLEL, "tests/tensorflow", *session.posargs, env=QUIET)
 
 
 @nox.session
@@ -99,14 +102,14 @@ def tensorflow_legacy(session: nox.Session) -> None:
     """The same with Keras 2, and Estimator."""
     # It brings the TensorBoard of its own time.
     install(session, "-e", ".[cloud,sql]", *TENSORFLOW_LEGACY, *PYTEST_PACKAGES)
-    session.run("pytest", "tests/tensorflow", *session.posargs, env=QUIET)
+    session.run("pytest", *PARALLEL, "tests/tensorflow", *session.posargs, env=QUIET)
 
 
 @nox.session
 def xgboost(session: nox.Session) -> None:
     """The XGBoost hook and its examples."""
     install(session, "-e", ".[cloud,sql]", XGBOOST, "scikit-learn", *TEST_PACKAGES)
-    session.run("pytest", "tests/xgboost", *session.posargs)
+    session.run("pytest", *PARALLEL, "tests/xgboost", *session.posargs)
 
 
 @nox.session
@@ -114,7 +117,7 @@ def interop(session: nox.Session) -> None:
     """Runs written by one library and read by the other."""
     install(session, "-e", ".[cloud,sql]", *TEST_PACKAGES)
     session.run(
-        "pytest", "tests/interop", *session.posargs,
+        "pytest", *PARALLEL, "tests/interop", *session.posargs,
         env={"TORNASOLE_PEER_PYTHON": peer_python(session)},
     )  # fmt: skip
 

@@ -315,7 +315,7 @@ GOOD: dict[str, Any] = {
         {"value": ["much"]},
         {"message": pa.array([b"\xff\xfe"], pa.binary())},
     ],
-    ids=str,
+    ids=["mode", "no_mode", "no_rule", "step", "no_step", "value", "message"],
 )
 def test_a_file_of_something_else_is_an_error(change: dict[str, Any]) -> None:
     store = MemoryStore()
