@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import tensorflow as tf
@@ -19,6 +19,10 @@ tf.config.threading.set_intra_op_parallelism_threads(1)
 
 @pytest.fixture(autouse=True)
 def nothing_left_over() -> Iterator[None]:
-    """Every test begins and ends without a hook and without prepared collections."""
+    """Every test begins and ends without a hook, prepared collections and changed layers."""
+    layer: Any = tf.keras.layers.Layer
+    before = layer.__call__
     with no_leftovers(smd):
         yield
+    after, layer.__call__ = layer.__call__, before
+    assert after is before

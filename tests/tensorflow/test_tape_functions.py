@@ -12,79 +12,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.tensorflow.loops import (
+    EVAL,
+    KERAS_3,
+    NAMES,
+    TRAIN,
+    Array,
+    X,
+    Y,
+    as_it_is,
+    check_same,
+    closed,
+    make_hook,
+    make_model,
+    mse,
+    names_at,
+    value,
+)
+from tests.tensorflow.models import SEED_WARNING
 
 import smdebug.tensorflow as smd
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from smdebug.trials import Trial
+    from collections.abc import Callable
 
 keras: Any = tf.keras
-pytestmark = [
-    # Keras 2 draws its seeds this way.
-    pytest.mark.filterwarnings("ignore:non-integer arguments to randrange:DeprecationWarning"),
-]
-KERAS_3 = hasattr(keras, "ops")
-EVERY = smd.SaveConfig(save_interval=1)
-TRAIN, EVAL = smd.modes.TRAIN, smd.modes.EVAL
-RNG = np.random.default_rng(3)
-X = RNG.normal(size=(6, 4)).astype(np.float32)
-Y = RNG.normal(size=(6, 2)).astype(np.float32)
-NAMES = ["first/kernel", "first/bias", "second/kernel", "second/bias"]
+pytestmark = pytest.mark.filterwarnings(SEED_WARNING)
 PROGRAMS = Path(__file__).parent / "programs"
-Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(autouse=True)
-def layers_as_they_were() -> Iterator[None]:
-    """No test leaves anything on the class of all layers."""
-    before = keras.layers.Layer.__call__
-    yield
-    after, keras.layers.Layer.__call__ = keras.layers.Layer.__call__, before
-    assert after is before
-
-
-def make_model() -> Any:
-    """Two layers with the same weights every time."""
-    keras.utils.set_random_seed(7)
-    return keras.Sequential(
-        [
-            keras.layers.Input((4,)),
-            keras.layers.Dense(5, activation="tanh", name="first"),
-            keras.layers.Dense(2, name="second"),
-        ],
-        name="net",
-    )
-
-
-def make_hook(path: Path, **options: Any) -> smd.KerasHook:
-    return smd.KerasHook(path / "run", **{"save_config": EVERY, "save_all": True, **options})
-
-
-def closed(hook: smd.KerasHook) -> Trial:
-    """Closes a hook, which must not have failed, and opens what it wrote."""
-    assert hook._guard.failed is None
-    hook.close()
-    assert hook._guard.failed is None
-    return create_trial(hook.out_dir)
-
-
-def mse(labels: Any, predictions: Any) -> Any:
-    return tf.reduce_mean(tf.square(labels - predictions))
-
-
-def as_it_is(tape: Any) -> Any:
-    return tape
-
-
-def value(trial: Trial, name: str, step: int = 0, mode: Any = TRAIN) -> Array:
-    return trial.tensor(name).value(step, mode=mode)
-
-
-def names_at(trial: Trial, step: int) -> list[str]:
-    return sorted(trial.tensor_names(step=step, mode=TRAIN))
 
 
 def make_step(model: Any, wrap: Callable[[Any], Any], optimizer: Any = None, **options: Any) -> Any:
@@ -115,19 +70,6 @@ def train(model: Any, step: Any, steps: int = 4) -> list[dict[str, Array]]:
             record[f"gradients/{name}Grad"] = gradient.numpy()
         records.append(record)
     return records
-
-
-def check_same(
-    trial: Trial, records: list[dict[str, Array]], steps: list[int] | None = None
-) -> None:
-    """What was saved is what a plain function returned, to the bit."""
-    steps = list(range(len(records))) if steps is None else steps
-    assert trial.steps(mode=TRAIN) == steps
-    for number in steps:
-        for name, expected in records[number].items():
-            saved = value(trial, name, number)
-            assert saved.dtype == expected.dtype
-            np.testing.assert_array_equal(saved, expected, err_msg=f"{name} at {number}")
 
 
 def check_equal_weights(one: Any, other: Any) -> None:
