@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import smdebug.pytorch as smd
-from smdebug.pytorch.naming import StepNames, plain_path, tensors_in
+from smdebug.hook.names import StepNames, tensors_in
+from smdebug.pytorch.naming import plain_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -344,7 +345,7 @@ def test_no_two_tensors_of_a_step_share_a_name(first: Any, second: Any) -> None:
     found = [
         names.next("net", "output", path)
         for value in (first, second)
-        for path, _ in tensors_in(_filled(value))
+        for path, _ in tensors_in(_filled(value), torch.Tensor)
     ]
     assert len(found) == _count(first) + _count(second)
     assert len(set(found)) == len(found)

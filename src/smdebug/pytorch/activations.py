@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from smdebug.hook.names import StepNames, cares, tensors_in
 from smdebug.pytorch.context import in_backward
-from smdebug.pytorch.naming import StepNames, tensors_in
 from smdebug.pytorch.registration import Callback, HookSet
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("smdebug.hook")
 
 _KINDS = ("input", "output")
-# How many numbered tensors of a module are thought of before they are seen.
-_PROBED = 10
 
 
 class Activations:
@@ -123,9 +121,10 @@ class Activations:
     def offer(self, path: str, kind: str, value: Any, keywords: Any = None) -> None:
         """Names and offers the tensors of a value that a module takes or returns."""
         names = []
-        for keys, tensor in (*tensors_in(value), *tensors_in(keywords or {})):
-            names.append(self._names.next(path, kind, keys))
-            self._offer_tensor(names[-1], tensor)
+        for given in (value, keywords or {}):
+            for keys, tensor in tensors_in(given, torch.Tensor):
+                names.append(self._names.next(path, kind, keys))
+                self._offer_tensor(names[-1], tensor)
         if self._learning is not None:
             place = f"{path}|{kind}"
             plan = self._plan
@@ -195,12 +194,9 @@ class Activations:
         """
         key = (path, kind, compiled)
         if key not in plan.memory:
-            # Keys are anybody's words; those that matter stand in what was asked for.
-            ends = [*map(str, range(_PROBED)), *plan.words(self._known_regexes)]
-            names = [f"{path}_{kind}_{end}" for end in ends]
             besides = self._of_rules if compiled else ()
-            plan.memory[key] = any(plan.interesting(name, besides) for name in names)
-            if compiled and not plan.memory[key] and any(map(plan.interesting, names)):
+            plan.memory[key] = cares(plan, path, kind, self._known_regexes, besides)
+            if compiled and not plan.memory[key] and cares(plan, path, kind, self._known_regexes):
                 self._tell()
         return bool(plan.memory[key])
 

@@ -12,6 +12,7 @@ from smdebug.config import checks, environment
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.exceptions import SMDebugError, SMDebugRuntimeError, SMDebugTypeError
+from smdebug.hook.attachment import Handle
 from smdebug.hook.base import CHIEF_WORKER, BaseHook, Worker
 from smdebug.pytorch.activations import Activations
 from smdebug.pytorch.collection import Collection
@@ -21,7 +22,6 @@ from smdebug.pytorch.layers import include_layers, include_loss
 from smdebug.pytorch.parameters import Gradients, Weights
 from smdebug.pytorch.registration import (
     Callback,
-    Handle,
     HookSet,
     Registration,
     around_forward,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from smdebug.hook.names import GRADIENT_PREFIX
 from smdebug.pytorch.context import is_transformed
-from smdebug.pytorch.naming import GRADIENT_PREFIX
 from smdebug.pytorch.rows import Row, RowBuffer, RowLayout, fits_in_rows
 from smdebug.pytorch.tensors import local_tensor
 

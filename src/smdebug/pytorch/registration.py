@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from smdebug.hook.attachment import Callback as _Callback
 from smdebug.pytorch.context import is_traced
 from smdebug.pytorch.naming import original_module, plain_path, root_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
 
     from torch.utils.hooks import RemovableHandle
-
-# Takes anything, does nothing, and can be unpickled where this library is not installed.
-_NOTHING = contextlib.nullcontext().__exit__
-
 
 _parts = 0
 
@@ -37,28 +32,15 @@ def registered_parts() -> int:
     return _parts
 
 
-class Callback:
+class Callback(_Callback):
     """A function of the hook among the hooks of a module.
 
-    Copies of the module, and pickles of it, do not take it along: they are other models. Where the
-    module is traced or compiled it is nothing, so that it breaks no graph.
-
-    Args:
-        function: called with what torch gives to the hook.
+    Where the module is traced or compiled it is nothing, so that it breaks no graph.
     """
-
-    def __init__(self, function: Callable[..., None]) -> None:
-        self._function = function
 
     def __call__(self, *arguments: Any) -> None:
         if not is_traced():
             self._function(*arguments)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return _NOTHING
-
-    def __reduce__(self) -> Any:
-        return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 class Registration:
@@ -199,33 +181,6 @@ def _free_name(name: str, taken: set[str]) -> str:
         number += 1
         free = f"{name}_{number}"
     return free
-
-
-class Handle:
-    """Takes a registration back, by `remove` or at the end of a `with` block.
-
-    Example:
-        >>> with hook.register_module(model):  # doctest: +SKIP
-        ...     train(model)
-    """
-
-    def __init__(self, remove: Callable[[], None]) -> None:
-        self._remove: Callable[[], None] | None = remove
-
-    def remove(self) -> None:
-        """Leaves the module as it was found; a second call does nothing."""
-        remove, self._remove = self._remove, None
-        if remove is not None:
-            remove()
-
-    def __enter__(self) -> Handle:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self.remove()
 
 
 class HookSet:

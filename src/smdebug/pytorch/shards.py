@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from smdebug.pytorch.naming import is_fsdp, tensors_in
+from smdebug.hook.names import tensors_in
+from smdebug.pytorch.naming import is_fsdp
 from smdebug.pytorch.registration import Callback, HookSet
 from smdebug.pytorch.tensors import local_tensor
 
@@ -49,7 +50,7 @@ class ShardGradients:
     def _forward_ended(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         with self._entered():
             self._hooks.remove()
-            for _, tensor in tensors_in(output):
+            for _, tensor in tensors_in(output, torch.Tensor):
                 if tensor.requires_grad:
                     tensor.register_hook(self._backward_began)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from smdebug.pytorch.naming import GRADIENT_PREFIX
+from smdebug.hook.names import GRADIENT_PREFIX
 from smdebug.storage.findings import Finding
 
 if TYPE_CHECKING:
