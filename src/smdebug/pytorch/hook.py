@@ -14,11 +14,11 @@ from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.exceptions import SMDebugError, SMDebugRuntimeError, SMDebugTypeError
 from smdebug.hook.attachment import Handle
 from smdebug.hook.base import CHIEF_WORKER, BaseHook, Worker
+from smdebug.hook.layers import include_layers, include_loss
 from smdebug.pytorch.activations import Activations
 from smdebug.pytorch.collection import Collection
 from smdebug.pytorch.context import in_backward
 from smdebug.pytorch.extremes import Extremes
-from smdebug.pytorch.layers import include_layers, include_loss
 from smdebug.pytorch.parameters import Gradients, Weights
 from smdebug.pytorch.registration import (
     Callback,
@@ -204,7 +204,7 @@ class Hook(BaseHook):
             self._plan.forget()
 
         for fed in self._fed:
-            self._known_regexes |= include_layers(fed, registration)
+            self._known_regexes |= include_layers(fed, registration.kinds())
         self._collections_asked_for = True
         self._registrations[registration] = Handle(remove)
         # The steps of the others save its parameters too.

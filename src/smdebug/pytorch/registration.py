@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from smdebug.hook.attachment import Callback as _Callback
+from smdebug.hook.layers import MODEL
 from smdebug.pytorch.context import is_traced
 from smdebug.pytorch.naming import original_module, plain_path, root_name
 
@@ -82,6 +83,13 @@ class Registration:
         """Whether any part of the module runs as a compiled graph."""
         parts = self.module.modules()
         return any("_orig_mod" in m._modules or m._compiled_call_impl is not None for m in parts)
+
+    def kinds(self) -> list[tuple[str, str]]:
+        """What each part is called, and of which kind it is: its class, or that it is the whole."""
+        return [
+            (path, MODEL if path == self.name else type(module).__name__.lower())
+            for path, module in self.modules.items()
+        ]
 
     def refresh(self) -> bool:
         """Looks whether parts or parameters were added, removed, replaced or changed their type."""

@@ -1,4 +1,7 @@
-"""What rules need of layers: which tensors of a model are the inputs of its ReLUs, and so on."""
+"""What rules need of layers: which tensors of a model are the inputs of its ReLUs, and so on.
+
+For models whose tensors are called `<layer>_input_<place>` and `<layer>_output_<place>`.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,33 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from smdebug.config.need import Need
     from smdebug.hook.feed import Fed
-    from smdebug.pytorch.registration import Registration
 
 MODEL, LOSS = "model", "loss"
-# A loss may be called with keywords; these are what torch calls its arguments.
+# A loss may be called with keywords; these are what frameworks call its arguments.
 _LOSS_PLACES = {0: "0|input|logits|predictions?", 1: "1|target|labels?"}
 
 
-def include_layers(fed: Fed, registration: Registration) -> set[str]:
-    """Adds the layers of a registered module that rules need to their collection.
+def include_layers(fed: Fed, layers: Iterable[tuple[str, str]]) -> set[str]:
+    """Adds the layers of a model that rules need to their collection.
+
+    Args:
+        fed: the collection.
+        layers: what each is called, and of which kind it is: "relu", "embedding", or `MODEL` for
+            the model itself.
 
     Returns:
         The regexes that name them.
     """
+    known = list(layers)
     regexes = set()
     for need in fed.needs:
-        paths = []
-        for path, module in registration.modules.items():
-            kind = MODEL if path == registration.name else type(module).__name__.lower()
-            if kind in need.layers:
-                paths.append(path)
-        if paths:
-            regexes.add(_include(fed, paths, need, str(need.index)))
+        names = [name for name, kind in known if kind in need.layers]
+        if names:
+            regexes.add(_include(fed, names, need, str(need.index)))
     return regexes
 
 
@@ -41,9 +47,9 @@ def include_loss(fed: Fed, name: str) -> None:
             _include(fed, [name], need, place)
 
 
-def _include(fed: Fed, paths: list[str], need: Need, place: str) -> str:
+def _include(fed: Fed, layers: list[str], need: Need, place: str) -> str:
     # One for all layers: each is matched with the name of every tensor.
-    names = "|".join(map(re.escape, paths))
+    names = "|".join(map(re.escape, layers))
     end = "" if need.index is None else f"({place})$"
     regex = f"^(?:{names})_{need.tensor}_{end}"
     fed.include(regex)
