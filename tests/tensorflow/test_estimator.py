@@ -31,7 +31,7 @@ def data(repeat: int = 1) -> Any:
     return made.shuffle(20, seed=2).batch(5).repeat(repeat)
 
 
-def estimator(folder: Path, hook: EstimatorHook | None) -> Any:
+def estimator(folder: Path, hook: EstimatorHook | None, checkpoints: int | None = None) -> Any:
     def model(features: Any, labels: Any, mode: Any) -> Any:
         w1 = v1.get_variable("dense/kernel", [4, 6])
         bias = v1.get_variable("dense/bias", [6])
@@ -55,8 +55,9 @@ def estimator(folder: Path, hook: EstimatorHook | None) -> Any:
         )
 
     config = tf.estimator.RunConfig(
-        str(folder), tf_random_seed=4, save_summary_steps=3, log_step_count_steps=4
-    )
+        str(folder), tf_random_seed=4, save_summary_steps=3, log_step_count_steps=4,
+        save_checkpoints_secs=None if checkpoints else 600, save_checkpoints_steps=checkpoints,
+    )  # fmt: skip
     with warnings.catch_warnings():
         # Of Estimator itself, about its own name.
         warnings.simplefilter("ignore")
@@ -127,6 +128,24 @@ def test_train_and_evaluate(tmp_path: Path) -> None:
     )
     hook.close()
     assert smd.create_trial(hook.out_dir).steps() == list(range(8))
+
+
+def test_an_evaluation_in_the_middle_of_a_training_step(tmp_path: Path) -> None:
+    hook = EstimatorHook(
+        tmp_path / "run", save_config=EVERY, include_collections=["weights", "gradients"]
+    )
+    made = estimator(tmp_path / "model", hook, checkpoints=2)
+    tf.estimator.train_and_evaluate(
+        made,
+        tf.estimator.TrainSpec(lambda: data(2), hooks=[hook], max_steps=6),
+        tf.estimator.EvalSpec(lambda: data(), hooks=[hook], steps=2, throttle_secs=0),
+    )
+    hook.close()
+    trial = smd.create_trial(hook.out_dir)
+    # Three evaluations run before the session of the training tells that its step has ended.
+    assert trial.steps() == list(range(12))
+    for name in ("out/kernel:0", *trial.tensor_names(collection="gradients")):
+        assert trial.tensor(name).steps() == list(range(12)), name
 
 
 def test_a_rule_ends_the_training(tmp_path: Path) -> None:

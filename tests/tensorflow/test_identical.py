@@ -427,6 +427,33 @@ def two_inputs() -> tuple[Any, Any]:
     return [values, values[::-1].copy()], {"a": found, "b": targets(24)[1]}
 
 
+class Row(NamedTuple):
+    """A batch with names."""
+
+    x: Any
+    y: Any
+
+
+class NamedStep(Subclassed):
+    """A model that is given batches with names."""
+
+    def train_step(self, given: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x=given.x, y=given.y, y_pred=self(given.x, training=True))
+        variables = self.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return {"loss": loss}
+
+
+def named_step() -> Any:
+    return classes(NamedStep(), metrics=None)
+
+
+def named_rows() -> tuple[Any, Any]:
+    return tf.data.Dataset.from_tensor_slices(Row(*data(24))).batch(BATCH), None
+
+
 class Training(NamedTuple):
     """A model, what it is trained with, and options of `fit`."""
 
@@ -453,6 +480,7 @@ TRAININGS = {
     "attention": Training(attention, sentences),
     "shared, two inputs and outputs": Training(shared, two_inputs),
     "own train_step": Training(own_step),
+    "named tuples": Training(named_step, named_rows),
     "two optimizers": Training(gan, lambda: (features(24), np.zeros(24, np.float32))),
     "mixed precision": Training(mixed),
     "functional, clipped, moving average": Training(scheduled),

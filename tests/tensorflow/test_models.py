@@ -35,6 +35,7 @@ from tests.tensorflow.models import (
 )
 
 from smdebug import modes
+from smdebug.tensorflow.recording import Recording
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -857,6 +858,63 @@ def test_a_whole_model_inside_of_a_function(tmp_path: Path) -> None:
         for each in ("kernel", "bias")
     }
     assert_close(run.value("predictions"), run.start()(rows(x)))
+
+
+class SparseInside(Subclassed):
+    """A step inside of a `tf.function` of its own, with a sparse gradient in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = layers.Embedding(7, 4, name="words")
+
+    def call(self, given: Any, training: bool | None = None) -> Any:
+        return super().call(tf.reduce_mean(self.words(given), axis=1))
+
+    @tf.function
+    def train_step(self, given: Any) -> Any:
+        x, y = given
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(tf.reduce_mean(self(x), axis=1) - y))
+        variables = self.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return {"loss": loss}
+
+
+def test_a_step_inside_of_a_function(tmp_path: Path) -> None:
+    seeded()
+    x, y = tokens(ROWS) % 7, np.ones(ROWS, np.float32)
+    model = SparseInside()
+    model(x)
+    model.compile("sgd", jit_compile=False)
+    run = Run(tmp_path / "run", model, x, y)
+
+    # Nothing else can leave the function.
+    assert run.names() == {"inputs", "labels", *(name for name in run.names("weights/"))}
+    np.testing.assert_array_equal(run.value("inputs"), rows(x))
+
+
+@pytest.mark.parametrize(
+    ("layer", "has"),
+    [
+        (layers.LSTM(3), False),
+        (layers.Lambda(lambda given: tf.numpy_function(np.sin, [given], tf.float32)), True),
+    ],
+    ids=["recurrent", "Python"],
+)
+def test_what_cannot_be_taken_back(layer: Any, has: bool) -> None:
+    model = keras.Sequential([keras.Input((4, 2)), layer])
+    found = []
+
+    @tf.function
+    def step(given: Any) -> Any:
+        recording = Recording(model)
+        result = model(given)
+        found.append(recording.has_other_effects())
+        return result
+
+    step(tf.ones((2, 4, 2)))
+    assert found == [has]
 
 
 # ---- optimizers

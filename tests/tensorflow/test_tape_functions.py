@@ -80,6 +80,40 @@ def check_equal_weights(one: Any, other: Any) -> None:
 # ---- what is saved
 
 
+@pytest.mark.parametrize("interval", [1, 2])
+def test_functions_that_a_function_calls_are_steps_in_their_order(
+    tmp_path: Path, interval: int
+) -> None:
+    model = make_model()
+    hook = make_hook(tmp_path, save_config=smd.SaveConfig(save_interval=interval))
+    optimizer = keras.optimizers.SGD(0.1)
+    # Keras 2 makes its variables with the first gradients.
+    getattr(optimizer, "build", lambda variables: None)(model.trainable_variables)
+
+    @tf.function
+    def gradients_of(x: Any, y: Any) -> Any:
+        with hook.wrap_tape(tf.GradientTape()) as tape:
+            loss = mse(y, model(x, training=True))
+        return loss, tape.gradient(loss, model.trainable_variables)
+
+    @tf.function
+    def step(x: Any, y: Any) -> Any:
+        # Nothing else orders the two calls.
+        first, one = gradients_of(x, y)
+        second, other = gradients_of(x + 1.0, y)
+        both = [a + b for a, b in zip(one, other, strict=True)]
+        optimizer.apply_gradients(zip(both, model.trainable_variables, strict=True))
+        return first, second
+
+    losses = [loss.numpy() for number in range(8) for loss in step(X + number, Y)]
+    trial = closed(hook)
+    saved = list(range(0, 16, interval))
+    assert trial.steps(mode=TRAIN) == trial.tensor("loss").steps(mode=TRAIN) == saved
+    assert [value(trial, "loss", step) for step in saved] == [losses[step] for step in saved]
+    assert trial.tensor("gradients/net/first/kernelGrad" if KERAS_3 else
+                        "gradients/first/kernelGrad").steps(mode=TRAIN) == saved  # fmt: skip
+
+
 def test_everything_of_every_call_is_saved(tmp_path: Path) -> None:
     plain_model, model = make_model(), make_model()
     plain = train(plain_model, make_step(plain_model, as_it_is))

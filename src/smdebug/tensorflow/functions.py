@@ -79,7 +79,7 @@ class Batch:
 
     @classmethod
     def of(cls, given: Any, strategy: Any) -> Batch | None:
-        """Takes the next batch; None where it could not be given again."""
+        """Takes the next batch; None, and nothing is taken, where it could not be given again."""
         if isinstance(given, list | tuple):
             return cls(given, None, None)
         distributed = isinstance(given, tf.distribute.DistributedIterator)
@@ -88,7 +88,7 @@ class Batch:
         if not distributed and not isinstance(given, tf.data.Iterator):
             return None
         spec = given.element_spec
-        if any(not isinstance(each, tf.TensorSpec) for each in tf.nest.flatten(spec)):
+        if not _can_be_given(spec):
             return None
         return cls(given, next(given), spec, strategy if distributed else None)
 
@@ -96,20 +96,42 @@ class Batch:
         """Returns what the function is to be given."""
         if self._spec is None:
             return self._given
-        data = tf.data.Dataset.from_tensors(self._value).map(self._as_traced)
+        data = _data_of(self._value, self._spec)
         if self._strategy is not None:
             data = self._strategy.experimental_distribute_dataset(data)
         return iter(data)
 
-    @as_it_is
-    def _as_traced(self, *parts: Any) -> Any:
-        # Of a batch with 64 rows the function knows only that it has rows.
-        value = parts if isinstance(self._value, tuple) else parts[0]
-        return tf.nest.map_structure(
-            lambda each, spec: tf.compat.v1.placeholder_with_default(each, spec.shape),
-            value,
-            self._spec,
+
+def _can_be_given(spec: Any) -> bool:
+    """Whether a batch that a function was traced for can be made of tensors."""
+    if any(not isinstance(each, tf.TensorSpec) for each in tf.nest.flatten(spec)):
+        return False
+    try:
+        empty = tf.nest.map_structure(
+            lambda each: tf.zeros([size or 0 for size in each.shape.as_list() or ()], each.dtype),
+            spec,
         )
+        return bool(_data_of(empty, spec).element_spec == spec)
+    except (TypeError, ValueError):
+        # A structure of somebody's own, or tensors of any number of dimensions.
+        return False
+
+
+def _data_of(value: Any, spec: Any) -> Any:
+    """Makes a batch of tensors, of which a function knows no more than the spec says."""
+
+    @as_it_is
+    def as_traced(*parts: Any) -> Any:
+        # Only a plain tuple is taken apart.
+        given = parts if type(value) is tuple else parts[0]
+        return tf.nest.map_structure(
+            # Of a batch with 64 rows the function knows only that it has rows.
+            lambda each, known: tf.compat.v1.placeholder_with_default(each, known.shape),
+            given,
+            spec,
+        )
+
+    return tf.data.Dataset.from_tensors(value).map(as_traced)
 
 
 class StepFunction:

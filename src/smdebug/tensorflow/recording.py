@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from smdebug.tensorflow.layers import ModelNames
 
 _INPUTS, _OUTPUTS = "inputs", "outputs"
-# Python, tables, queues, files: what cannot be taken back.
-_EFFECTS = re.compile("PyFunc|LookupTable|HashTable|Queue|Stack|Barrier|Summary|WriteFile|Print")
+# Python, tables, queues, files: what cannot be taken back. Lists of tensors have no state.
+_EFFECTS = re.compile(
+    "PyFunc|LookupTable|HashTable|Queue|(?<!TensorList)Stack|Barrier|Summary|WriteFile|Print"
+)
 
 
 class _Active(threading.local):
@@ -133,10 +135,11 @@ class Recording:
         result = {name: value for name, value in found.items() if wanted(name)}
         for gradient, variable, scale in self._gradients:
             name = names.gradient(variable)
-            if name is not None and gradient is not None and wanted(name):
-                dense = _dense(gradient, scale)
-                if self._can_leave(dense):
-                    result[_free(name, result)] = self._kept(dense)
+            if name is None or gradient is None or not wanted(name):
+                continue
+            # Of a sparse one that stays inside of a function nothing can be made here.
+            if self._can_leave(getattr(gradient, "values", gradient)):
+                result[_free(name, result)] = self._kept(_dense(gradient, scale))
         return result
 
     @staticmethod

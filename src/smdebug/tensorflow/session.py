@@ -84,7 +84,6 @@ class SessionHook(TensorflowHook, _SessionRunHook):
 
     default_collections = SESSION_COLLECTIONS
     _context: Any = None
-    _reading: Reading | None = None
     _view: GraphView | None = None
 
     def _set_up(self) -> None:
@@ -97,6 +96,8 @@ class SessionHook(TensorflowHook, _SessionRunHook):
         # The variables whose gradients were seen; no graph is kept alive for that.
         self._differentiated: set[str] = set()
         self._slices: dict[str, Slices] = {}
+        # What is read at the run that each session is at.
+        self._readings: weakref.WeakKeyDictionary[Any, Reading | None] = weakref.WeakKeyDictionary()
         # Names that the hook put into collections, not the user.
         self._named_here: set[str] = set()
 
@@ -145,25 +146,28 @@ class SessionHook(TensorflowHook, _SessionRunHook):
         """Says what to fetch with a run; the session calls it."""
         if self._closed or self._forked:
             return None
-        self._context, self._reading = run_context, None
+        self._context = run_context
         if self._stop_if_asked():
             return None
         self._guard.raise_if_asked()
         self._make_plan()
         self._make_ready()
+        reading = None
         with self._entered():
-            self._reading = self._next_reading(run_context)
-        if self._reading is None or not self._reading.fetched:
+            # An evaluation may run, with this hook, before the run of a training has ended.
+            reading = self._readings[run_context.session] = self._next_reading(run_context)
+        if reading is None or not reading.fetched:
             return None
-        return tf.compat.v1.train.SessionRunArgs(self._reading.fetched)
+        return tf.compat.v1.train.SessionRunArgs(reading.fetched)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Saves a step; the session calls it."""
         if self._closed or self._forked:
             return
         # Only now: a run that failed, because there was no more data, was no step.
+        self._context = run_context
         capture = self._begin_step()
-        reading, self._reading = self._reading, None
+        reading = self._readings.pop(run_context.session, None)
         if capture is not None and reading is not None:
             with self._entered():
                 self._save(reading, dict(run_values.results or {}), run_context.session)

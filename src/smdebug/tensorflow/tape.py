@@ -42,6 +42,7 @@ class Tapes:
         self._taken: set[str] = set()
         # The tape whose step began last: what is saved by hand belongs to it.
         self._last: TapeSteps | None = None
+        self._order: Any = None
 
     def wrap(self, tape: Any) -> Any:
         """Makes a tape tell what it does; it stays the same object."""
@@ -49,6 +50,23 @@ class Tapes:
         make_tell(tape)
         tape.smdebug_steps = [*told, TapeSteps(self._hook, self)]
         return tape
+
+    def keep_order(self, graph: Any) -> None:
+        """Has TensorFlow run functions with tapes one after the other, as they are called.
+
+        Inside of another function it runs those side by side that share no variable. It is not done
+        where it does not matter: a function with a variable that no model has cannot be exported.
+        """
+        if getattr(graph, "outer_graph", None) is None or not graph.outer_graph.building_function:
+            return
+        if self._order is None:
+            with tf.init_scope(), tf.device("CPU:0"):
+                name = f"smdebug_order_{id(self)}"
+                self._order = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name=name)
+                zero = tf.constant(0, tf.int64)
+                tf.raw_ops.AssignVariableOp(resource=self._order, value=zero)
+        one = tf.constant(1, tf.int64)
+        tf.raw_ops.AssignAddVariableOp(resource=self._order, value=one)
 
     def begun(self, steps: TapeSteps) -> None:
         """Takes note of the tape whose step began last."""
@@ -154,6 +172,7 @@ class TapeSteps:
             self.hook._make_plan()
             self._plan = self.hook._plan
             self._left_out = set()
+            self._tapes.keep_order(self._graph)
             self._saves = tf.py_function(self._begin, [], tf.bool)
             self._saves.set_shape([])
         self._watch_layers()
