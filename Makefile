@@ -21,7 +21,7 @@ lint: $(NOX)  ## ruff and mypy only
 	@$(NOX) --session lint
 
 bench: $(NOX)  ## measure the figures of the performance table (installs its peers)
-	@$(NOX) --session bench
+	@$(NOX) --session bench bench_mxnet
 
 clean:  ## remove the environments and caches
 	rm -rf .tools .nox .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,13 +16,15 @@ nox.needs_version = ">=2024.4.15"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = True
 nox.options.sessions = [
-    "lint", "core", "oldest", "pytorch", "tensorflow", "tensorflow_legacy", "xgboost", "interop",
+    "lint", "core", "mxnet", "pytorch", "tensorflow", "tensorflow_legacy", "xgboost", "interop",
 ]  # fmt: skip
 
 TORCH = "torch==2.13.0"
 TENSORFLOW = "tensorflow-cpu==2.21.0"
 # The last one with Keras 2 and Estimator; it needs the packages of that time.
 TENSORFLOW_LEGACY = ["tensorflow-cpu==2.15.1", "numpy<2", "pyarrow<26", "pandas<3"]
+# The oldest numpy and pyarrow we promise to work with; newer ones do not work with MXNet.
+MXNET = ["mxnet==1.9.1", "numpy==1.23.5", "pyarrow==18.0.0", "pandas<3"]
 # The wheel without the code for GPUs, which is ten times as large.
 XGBOOST = "xgboost-cpu==3.2.0"
 
@@ -53,7 +55,7 @@ BENCH_PACKAGES = ["wandb>=0.19", "tensorboard>=2.16"]
 
 # Tests that need another library have a session of their own.
 WITHOUT_FRAMEWORK = [
-    f"--ignore=tests/{name}" for name in ("interop", "pytorch", "tensorflow", "xgboost")
+    f"--ignore=tests/{name}" for name in ("interop", "mxnet", "pytorch", "tensorflow", "xgboost")
 ]
 
 
@@ -74,13 +76,11 @@ def core(session: nox.Session) -> None:
 
 
 @nox.session
-def oldest(session: nox.Session) -> None:
-    """The same on the oldest numpy and pyarrow we promise to work with."""
-    install(
-        session, "-e", ".[cloud,sql,sagemaker]", "numpy==1.23.5", "pyarrow==18.0.0", "pandas<3",
-        *TEST_PACKAGES,
-    )  # fmt: skip
-    session.run("pytest", *PARALLEL, *WITHOUT_FRAMEWORK, *session.posargs)
+def mxnet(session: nox.Session) -> None:
+    """The MXNet hook and its examples; and all of the core once more, on the oldest packages."""
+    install(session, "-e", ".[cloud,sql,sagemaker]", *MXNET, *TEST_PACKAGES)
+    others = [each for each in WITHOUT_FRAMEWORK if not each.endswith("mxnet")]
+    session.run("pytest", *PARALLEL, *others, *session.posargs)
 
 
 @nox.session
@@ -143,6 +143,13 @@ def bench(session: nox.Session) -> None:
     session.run(
         "python", "-m", "benchmarks", "--peer", peer_python(session), *session.posargs, env=QUIET
     )
+
+
+@nox.session
+def bench_mxnet(session: nox.Session) -> None:
+    """The figures of the MXNet hook, which cannot be where the others are."""
+    install(session, "-e", ".", *MXNET)
+    session.run("python", "-m", "benchmarks", "--only", "mxnet_cost")
 
 
 def install(session: nox.Session, *packages: str) -> None:

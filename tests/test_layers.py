@@ -15,6 +15,7 @@ LAYERS = {
     "config": set(),
     "storage": set(),
     "hook": {"config", "storage"},
+    "mxnet": {"hook", "config", "storage"},
     "pytorch": {"hook", "config", "storage"},
     "tensorflow": {"hook", "config", "storage"},
     "xgboost": {"hook", "config", "storage"},
@@ -27,6 +28,7 @@ LAYERS = {
 }
 # An adapter offers create_trial to scripts that import nothing else.
 EXCEPTIONS = {
+    "mxnet/__init__.py": {"trials"},
     "pytorch/__init__.py": {"trials"},
     "tensorflow/__init__.py": {"trials"},
     "xgboost/__init__.py": {"trials"},

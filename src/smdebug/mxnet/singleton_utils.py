@@ -1,0 +1,49 @@
+"""The hook of this process and its collections, as functions of the module."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from smdebug.hook.current import del_hook, set_hook
+from smdebug.hook.process import ProcessHook
+from smdebug.mxnet.collection import Collection
+from smdebug.mxnet.hook import Hook
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "add_to_collection",
+    "add_to_default_collection",
+    "del_hook",
+    "get_collection",
+    "get_collections",
+    "get_hook",
+    "reset_collections",
+    "set_hook",
+]
+
+_process = ProcessHook(Hook, Collection)
+
+
+def get_hook(json_config_path: str | Path | None = None) -> Hook | None:
+    """Returns the hook of this process; when there is none, the one that a job file describes.
+
+    Args:
+        json_config_path: the job file; the place that `SMDEBUG_CONFIG_FILE_PATH` names when None.
+
+    Returns:
+        The hook; None when there is neither hook nor file, or when `USE_SMDEBUG` is false.
+
+    Example:
+        >>> get_hook() is None
+        True
+    """
+    return _process.get_hook(json_config_path, create=True)
+
+
+get_collection = _process.get_collection
+get_collections = _process.get_collections
+add_to_collection = _process.add_to_collection
+add_to_default_collection = _process.add_to_default_collection
+reset_collections = _process.reset_collections
