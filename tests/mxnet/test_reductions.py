@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NAMES = ["min", "max", "mean", "std", "variance", "sum", "prod", "median"]
 _RANDOM = np.random.default_rng(5)
-ARRAYS = {
+ARRAYS: dict[str, Any] = {
     "float32": _RANDOM.normal(size=(3, 4)).astype(np.float32),
     "float64": _RANDOM.normal(size=(7,)),
     "float16": _RANDOM.normal(size=(2, 3, 4)).astype(np.float16),

@@ -297,14 +297,16 @@ class Hook(BaseHook):
                 if parameter.grad_req == "null":
                     continue
                 name = GRADIENT_PREFIX + parameter_name
-                arrays = self._read(parameter_name, parameter.list_grad)
-                if arrays is None:
+                data = self._read(parameter_name, parameter.list_data)
+                # Of another net of a GAN: what is there is from an earlier step, or nothing yet.
+                if data is None or not data[0]._fresh_grad:
                     continue
+                gradient = parameter.list_grad()[0]
                 want = capture.plan.want(name)
                 if want is not None:
-                    self._gradients[name] = TakenNDArray(name, snapshot(arrays[0]), want)
+                    self._gradients[name] = TakenNDArray(name, snapshot(gradient), want)
                 if capture.plan.armed:
-                    self._watch(capture, name, arrays[0])
+                    self._watch(capture, name, gradient)
 
     def _finish_taking(self, capture: StepCapture) -> list[Taken]:
         # The step ends: what was to be updated is updated.
