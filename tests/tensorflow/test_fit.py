@@ -397,6 +397,23 @@ def test_collections_have_schedules_of_their_own(tmp_path: Path) -> None:
     assert np.array_equal(value(trial, "inputs", 12), rows_of(12, 40)[0])
 
 
+def test_metrics_begin_again_with_every_epoch(tmp_path: Path) -> None:
+    hook, model, watcher = saver(tmp_path / "run"), make("adam"), Watcher()
+    fit(model, *data(40), hook, epochs=2, callbacks=[watcher])
+    hook.close()
+    trial = trial_of(tmp_path / "run")
+
+    right = []
+    for step in range(10):
+        x, y = rows_of(step, 40)
+        found = copy_of(watcher.before[step]).predict(x, verbose=0).argmax(axis=1)
+        right.append((found == np.asarray(y).reshape(-1)).mean())
+    for step in range(10):
+        # Of an epoch so far; an epoch has five steps.
+        expected = np.mean(right[step - step % 5 : step + 1])
+        assert value(trial, "accuracy", step) == pytest.approx(expected, abs=1e-6), step
+
+
 def test_modes_have_schedules_of_their_own(tmp_path: Path) -> None:
     schedule = smd.SaveConfig(
         {
