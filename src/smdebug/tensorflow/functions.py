@@ -78,8 +78,14 @@ class Batch:
         self._strategy = strategy
 
     @classmethod
-    def of(cls, given: Any, strategy: Any) -> Batch | None:
-        """Takes the next batch; None, and nothing is taken, where it could not be given again."""
+    def of(cls, given: Any, strategy: Any, known: list[Any]) -> Batch | None:
+        """Takes the next batch; None, and nothing is taken, where it could not be given again.
+
+        Args:
+            given: what the function was given.
+            strategy: what distributes the model.
+            known: specs of batches that can be given again; more are added.
+        """
         if isinstance(given, list | tuple):
             return cls(given, None, None)
         distributed = isinstance(given, tf.distribute.DistributedIterator)
@@ -88,8 +94,10 @@ class Batch:
         if not distributed and not isinstance(given, tf.data.Iterator):
             return None
         spec = given.element_spec
-        if not _can_be_given(spec):
-            return None
+        if spec not in known:
+            if not _can_be_given(spec):
+                return None
+            known.append(spec)
         return cls(given, next(given), spec, strategy if distributed else None)
 
     def again(self) -> Any:
@@ -165,6 +173,7 @@ class StepFunction:
         self._question = question
         self._step = getattr(model, kind.step)
         self._telling: Any = None
+        self._specs: list[Any] = []
         # Whether a step must not run twice; whether the model's own function has run.
         self._once = self._own_ran = False
         # The variables of the step, and what they held before it.
@@ -176,7 +185,7 @@ class StepFunction:
         self.called, self.ran = True, False
         if not self._once and not self.alone and self._must_stay_apart():
             try:
-                batch = Batch.of(args[0], self._model.distribute_strategy)
+                batch = Batch.of(args[0], self._model.distribute_strategy, self._specs)
             except (StopIteration, tf.errors.OutOfRangeError):
                 # At the end of the data the model's own function does what it always does.
                 self.called = self._telling is not None
