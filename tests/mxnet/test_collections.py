@@ -211,3 +211,14 @@ def test_flush_in_the_middle_of_a_step(tmp_path: Path) -> None:
     # What the step ends with counts.
     trial = smd.create_trial(hook.out_dir)
     np.testing.assert_array_equal(trial.tensor("net_dense0_weight").value(0), before + 1)
+
+
+def test_two_nets_with_the_same_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    hook = smd.Hook(tmp_path / "run")
+    hook.register_block(nn.Dense(2, prefix="one_"))
+    hook.register_block(nn.Dense(2, prefix="other_"))
+    assert not caplog.records
+    hook.register_block(nn.Dense(2, prefix="one_"))
+    (said,) = caplog.messages
+    assert "one_weight" in said
+    assert "prefixes" in said

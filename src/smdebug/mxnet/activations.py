@@ -1,7 +1,7 @@
 """What blocks take and return during the forward of a saving step.
 
-Names are known before a block is called, so only those with a tensor that is wanted carry hooks,
-and only while the forward of the registered block runs.
+Names are known before a block is called, so only those with a tensor that is wanted carry hooks.
+They stay while step after step is of the same kind, and go with the first that saves nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from smdebug.hook.names import StepNames, cares, tensors_in
 from smdebug.mxnet.tensors import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from collections.abc import Collection as Sized
 
     from smdebug.hook.plan import StepPlan
+    from smdebug.mxnet.forwards import Forwards
     from smdebug.mxnet.registration import Registration
 
 logger = logging.getLogger("smdebug.hook")
@@ -27,11 +29,12 @@ _SHOWN = 3
 
 
 class Activations:
-    """Watches the blocks of a registration while its forward runs.
+    """Watches the blocks inside of registered ones.
 
     Args:
         offer: takes one tensor.
         entered: a context for everything done in a callback.
+        forwards: says whether a block is called by a registered one.
         known_regexes: those that have nothing to say about names of tensors that were not seen yet;
             the hook adds to them.
     """
@@ -40,37 +43,53 @@ class Activations:
         self,
         offer: Callable[[str, Any], None],
         entered: Callable[[], Any],
+        forwards: Forwards,
         known_regexes: set[str],
     ) -> None:
         self._offer_tensor = offer
         self._entered = entered
+        self._forwards = forwards
         self._known_regexes = known_regexes
         self._names = StepNames()
-        self._handles: list[Any] = []
+        self._plan: StepPlan | None = None
+        self._handles: dict[int, Any] = {}
         self._told = False
 
     def begin_step(self) -> None:
         """Starts counting names anew."""
         self._names = StepNames()
 
-    def watch(self, registration: Registration, plan: StepPlan) -> None:
-        """Attaches to the blocks that matter; the forward of the registration is about to run."""
-        self.stop()
-        hidden = []
-        for name, block, visible in registration.parts():
-            if not self.cares(plan, name):
-                continue
-            if visible:
-                self._handles.append(block.register_forward_hook(self._callback(name, plan)))
-            elif any(plan.interesting(f"{name}_{kind}_0") for kind in _KINDS):
-                hidden.append(name)
-        if hidden:
-            self._tell(registration, hidden)
+    def watch(
+        self, registrations: Iterable[Registration], plan: StepPlan, besides: Sized[Any]
+    ) -> None:
+        """Attaches to the blocks that matter at a step.
+
+        Args:
+            registrations: whose blocks.
+            plan: the kind of step.
+            besides: blocks that tell by themselves.
+        """
+        if plan is not self._plan:
+            self.stop()
+            self._plan = plan
+        for registration in registrations:
+            hidden = []
+            for name, block, visible in registration.parts():
+                if id(block) in self._handles or block in besides or not self.cares(plan, name):
+                    continue
+                if visible:
+                    handle = block.register_forward_hook(self._callback(name))
+                    self._handles[id(block)] = handle
+                elif any(plan.interesting(f"{name}_{kind}_0") for kind in _KINDS):
+                    hidden.append(name)
+            if hidden:
+                self._tell(registration, hidden)
 
     def stop(self) -> None:
         """Takes the hooks off the blocks."""
-        handles, self._handles = self._handles, []
-        for handle in handles:
+        self._plan = None
+        handles, self._handles = self._handles, {}
+        for handle in handles.values():
             handle.detach()
 
     def cares(self, plan: StepPlan, name: str) -> bool:
@@ -91,10 +110,12 @@ class Activations:
             plan.memory[key] = cares(plan, name, kind, self._known_regexes)
         return bool(plan.memory[key])
 
-    def _callback(self, name: str, plan: StepPlan) -> Callback:
+    def _callback(self, name: str) -> Callback:
         def after(block: Any, taken: Any, returned: Any) -> None:
-            with self._entered():
-                self.offer(plan, name, taken, returned)
+            plan = self._plan
+            if plan is not None and self._forwards.are_under_way():
+                with self._entered():
+                    self.offer(plan, name, taken, returned)
 
         return Callback(after)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import mxnet as mx
@@ -20,7 +22,8 @@ from smdebug.hook.names import GRADIENT_PREFIX, tensors_in
 from smdebug.mxnet.activations import Activations
 from smdebug.mxnet.backward import watch_backward
 from smdebug.mxnet.collection import Collection
-from smdebug.mxnet.registration import Registration, block_name
+from smdebug.mxnet.forwards import Forwards
+from smdebug.mxnet.registration import Registration, block_name, device_of
 from smdebug.mxnet.tensors import NDArray, TakenNDArray, snapshot, to_numpy
 
 if TYPE_CHECKING:
@@ -134,13 +137,15 @@ class Hook(BaseHook):
         self._losses: dict[Any, Handle] = {}
         known = {each for group in self.default_collections.values() for each in group}
         self._known_regexes = known
-        self._activations = Activations(self._offer, self._entered, known)
+        self._forwards = Forwards()
+        self._activations = Activations(self._offer, self._entered, self._forwards, known)
         self._backward: Handle | None = None
         # The gradients of the present step: those of its last backward.
         self._gradients: dict[str, Taken] = {}
-        # What the present step is of, and the devices on which its parts ran.
+        # What the present step is of, the devices on which its parts ran, and the threads.
         self._part_of: tuple[Any, ...] = ()
-        self._devices: set[Any] = set()
+        self._devices: set[str] = set()
+        self._threads: set[int] = set()
         self._frozen: tuple[str, ...] = ()
         self._said: set[str] = set()
 
@@ -191,12 +196,18 @@ class Hook(BaseHook):
 
     def _register_model(self, block: Any) -> Handle:
         registration = Registration(block)
+        self._require_other_names(registration)
 
         def begin(called: Any, taken: Any) -> None:
-            self._on_forward(registration, taken)
+            if not _is_symbolic(taken):
+                # That of the block's call, which calls the callback.
+                self._forwards.begin(sys._getframe(2))
+                self._on_forward(registration, taken)
 
         def end(called: Any, taken: Any, returned: Any) -> None:
-            self._after_forward(registration, taken, returned)
+            if not _is_symbolic(taken):
+                self._after_forward(registration, taken, returned)
+                self._forwards.end()
 
         handles = [
             block.register_forward_pre_hook(Callback(begin)),
@@ -213,7 +224,7 @@ class Hook(BaseHook):
         for fed in self._fed:
             self._known_regexes |= include_layers(fed, registration.kinds())
         if self._backward is None:
-            self._backward = watch_backward(self._after_backward)
+            self._backward = watch_backward(self)
         self._registrations[registration] = Handle(remove)
         return self._registrations[registration]
 
@@ -255,7 +266,7 @@ class Hook(BaseHook):
     # ---- a step
 
     def _on_forward(self, registration: Registration, taken: Any) -> None:
-        if self._closed or self._forked or _is_symbolic(taken):
+        if self._closed or self._forked:
             return
         registration.calls += 1
         if not self._is_same_step(registration, taken):
@@ -263,50 +274,89 @@ class Hook(BaseHook):
             if self._begin_step() is not None:
                 self._activations.begin_step()
             self._gradients = {}
+            self._threads = set()
+        self._threads.add(threading.get_ident())
         capture = self._capture
         if capture is None or capture.plan is None:
             self._activations.stop()
             return
         with self._entered():
-            self._activations.watch(registration, capture.plan)
+            known = self.registered_blocks
+            self._activations.watch(list(self._registrations), capture.plan, known)
 
     def _is_same_step(self, registration: Registration, taken: Any) -> bool:
         """Whether a forward belongs to the step before: a batch is split among devices."""
-        device = next((array.context for _, array in tensors_in(taken, NDArray)), None)
+        device = next((device_of(array.ctx) for _, array in tensors_in(taken, NDArray)), "")
         part_of = registration, self.mode, mx.autograd.is_training()
-        same = part_of == self._part_of and device is not None and device not in self._devices
-        if not same:
-            self._part_of, self._devices = part_of, set()
-        self._devices.add(device)
+        devices = {*self._devices, device}
+        same = part_of == self._part_of and len(devices) > len(self._devices)
+        # Not so where the net has moved from one to the other.
+        if same and not devices <= set(registration.devices()):
+            same = False
+        self._part_of, self._devices = part_of, devices if same else {device}
         return same
 
     def _after_forward(self, registration: Registration, taken: Any, returned: Any) -> None:
-        self._activations.stop()
         capture = self._capture
         if capture is not None and capture.plan is not None and not self._forked:
             with self._entered():
                 self._activations.offer(capture.plan, registration.name, taken, returned)
 
-    def _after_backward(self) -> None:
-        """Takes the gradients as they are: training may clip them or set them to zero soon."""
+    def trains_here(self) -> bool:
+        """Whether the forward of the present step was in this thread; MXNet's backward asks."""
+        return threading.get_ident() in self._threads
+
+    @contextmanager
+    def around_backward(self, own: bool) -> Iterator[None]:
+        """Takes gradients when a backward has ended: training may soon clip them, or zero them.
+
+        Args:
+            own: whether the backward is in the thread that trains.
+        """
         capture = self._capture
         if capture is None or capture.plan is None or self._forked:
+            yield
             return
+        found: list[tuple[str, Any, Any]] = []
         with self._entered():
-            for parameter_name, parameter in self._parameters(capture.plan, GRADIENT_PREFIX):
-                if parameter.grad_req == "null":
-                    continue
-                name = GRADIENT_PREFIX + parameter_name
-                data = self._read(parameter_name, parameter.list_data)
-                # Of another net of a GAN: what is there is from an earlier step, or nothing yet.
-                if data is None or not data[0]._fresh_grad:
-                    continue
-                gradient = parameter.list_grad()[0]
-                want = capture.plan.want(name)
-                if want is not None:
-                    self._gradients[name] = TakenNDArray(name, snapshot(gradient), want)
-                if capture.plan.armed:
-                    self._watch(capture, name, gradient)
+            found = self._wanted_gradients(capture.plan)
+        # MXNet marks what a backward has reached. What another net has is of an earlier step.
+        marked = [data for _, data, _ in found if own and data is not None and data._fresh_grad]
+        for data in marked:
+            data._fresh_grad = False
+        try:
+            yield
+            with self._entered():
+                for name, data, gradient in found:
+                    if data is None or data._fresh_grad:
+                        self._take_gradient(capture, name, gradient)
+        finally:
+            for data in marked:
+                data._fresh_grad = True
+
+    def _wanted_gradients(self, plan: StepPlan) -> list[tuple[str, Any, Any]]:
+        """What the first device has of the gradients of interest, with what they are of."""
+        found = []
+        for name, parameter in self._parameters(plan, GRADIENT_PREFIX):
+            gradients = None
+            if parameter.grad_req != "null":
+                gradients = self._read(name, parameter.list_grad)
+            if gradients:
+                data = None
+                # Of one of which only rows can be asked for nobody knows.
+                with suppress(RuntimeError):
+                    data = parameter.list_data()[0]
+                found.append((GRADIENT_PREFIX + name, data, gradients[0]))
+        return found
+
+    def _take_gradient(self, capture: StepCapture, name: str, gradient: Any) -> None:
+        if capture.plan is None:
+            return
+        want = capture.plan.want(name)
+        if want is not None:
+            self._gradients[name] = TakenNDArray(name, snapshot(gradient), want)
+        if capture.plan.armed:
+            self._watch(capture, name, gradient)
 
     def _finish_taking(self, capture: StepCapture) -> list[Taken]:
         # The step ends: what was to be updated is updated.
@@ -339,8 +389,22 @@ class Hook(BaseHook):
             # It was not used yet, and has no shape; or only some of its rows can be asked for.
             if name not in self._said:
                 self._said.add(name)
-                logger.warning("%s is not saved: %s", name, str(error).split(".")[0])
+                logger.warning("%s is not saved yet: %s", name, str(error).split(".")[0])
             return None
+
+    def _require_other_names(self, registration: Registration) -> None:
+        """Says that parameters of two nets have the same names, and cannot be told apart."""
+        known: dict[str, Any] = {}
+        for other in self._registrations:
+            known.update(other.parameters())
+        own = registration.parameters()
+        same = [name for name, each in own.items() if known.get(name, each) is not each]
+        if same:
+            logger.warning(
+                "%s has parameters of the same names as a block that was registered before, such "
+                "as %s: only those of one are saved; give the blocks prefixes",
+                registration.name, same[0],
+            )  # fmt: skip
 
     def _note_frozen(self, plan: StepPlan) -> None:
         """Has the run say which parameters somebody keeps from training."""

@@ -15,6 +15,12 @@ def block_name(block: Any) -> str:
     return str(block.name or type(block).__name__.lower())
 
 
+def device_of(context: Any) -> str:
+    """The device that a context is; memory that it shares with others is its own, too."""
+    kind = "gpu" if context.device_type == "gpu" else "cpu"
+    return f"{kind}({context.device_id})"
+
+
 def is_hybridized(block: Any) -> bool:
     """Whether a block runs as one graph, so that its children are never called."""
     return bool(getattr(block, "_active", False))
@@ -56,6 +62,15 @@ class Registration:
         # The alias of an activation is its function.
         inside = [(name, str(block._alias()).lower()) for name, block, _ in self.parts()]
         return [(self.name, MODEL), *inside]
+
+    def devices(self) -> list[str]:
+        """Where its parameters are; nowhere if it has none, or none is initialised."""
+        for parameter in self.parameters().values():
+            try:
+                return [device_of(context) for context in parameter.list_ctx()]
+            except RuntimeError:
+                continue
+        return []
 
     def parameters(self) -> dict[str, Any]:
         """All parameters by name; looked up again when blocks or parameters were added."""
