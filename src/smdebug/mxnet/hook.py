@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
-from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import mxnet as mx
@@ -23,6 +21,7 @@ from smdebug.mxnet.activations import Activations
 from smdebug.mxnet.backward import watch_backward
 from smdebug.mxnet.collection import Collection
 from smdebug.mxnet.forwards import Forwards
+from smdebug.mxnet.gradients import Gradients
 from smdebug.mxnet.registration import Registration, block_name, device_of
 from smdebug.mxnet.tensors import NDArray, TakenNDArray, snapshot, to_numpy
 
@@ -140,12 +139,10 @@ class Hook(BaseHook):
         self._forwards = Forwards()
         self._activations = Activations(self._offer, self._entered, self._forwards, known)
         self._backward: Handle | None = None
-        # The gradients of the present step: those of its last backward.
-        self._gradients: dict[str, Taken] = {}
-        # What the present step is of, the devices on which its parts ran, and the threads.
+        self._gradients = Gradients(self)
+        # What the present step is of, and the devices on which its parts ran.
         self._part_of: tuple[Any, ...] = ()
         self._devices: set[str] = set()
-        self._threads: set[int] = set()
         self._frozen: tuple[str, ...] = ()
         self._said: set[str] = set()
 
@@ -224,7 +221,7 @@ class Hook(BaseHook):
         for fed in self._fed:
             self._known_regexes |= include_layers(fed, registration.kinds())
         if self._backward is None:
-            self._backward = watch_backward(self)
+            self._backward = watch_backward(self._gradients)
         self._registrations[registration] = Handle(remove)
         return self._registrations[registration]
 
@@ -273,9 +270,8 @@ class Hook(BaseHook):
             self._stop_if_asked()
             if self._begin_step() is not None:
                 self._activations.begin_step()
-            self._gradients = {}
-            self._threads = set()
-        self._threads.add(threading.get_ident())
+            self._gradients.begin_step()
+        self._gradients.see_forward()
         capture = self._capture
         if capture is None or capture.plan is None:
             self._activations.stop()
@@ -302,67 +298,10 @@ class Hook(BaseHook):
             with self._entered():
                 self._activations.offer(capture.plan, registration.name, taken, returned)
 
-    def trains_here(self) -> bool:
-        """Whether the forward of the present step was in this thread; MXNet's backward asks."""
-        return threading.get_ident() in self._threads
-
-    @contextmanager
-    def around_backward(self, own: bool) -> Iterator[None]:
-        """Takes gradients when a backward has ended: training may soon clip them, or zero them.
-
-        Args:
-            own: whether the backward is in the thread that trains.
-        """
-        capture = self._capture
-        if capture is None or capture.plan is None or self._forked:
-            yield
-            return
-        found: list[tuple[str, Any, Any]] = []
-        with self._entered():
-            found = self._wanted_gradients(capture.plan)
-        # MXNet marks what a backward has reached. What another net has is of an earlier step.
-        marked = [data for _, data, _ in found if own and data is not None and data._fresh_grad]
-        for data in marked:
-            data._fresh_grad = False
-        try:
-            yield
-            with self._entered():
-                for name, data, gradient in found:
-                    if data is None or data._fresh_grad:
-                        self._take_gradient(capture, name, gradient)
-        finally:
-            for data in marked:
-                data._fresh_grad = True
-
-    def _wanted_gradients(self, plan: StepPlan) -> list[tuple[str, Any, Any]]:
-        """What the first device has of the gradients of interest, with what they are of."""
-        found = []
-        for name, parameter in self._parameters(plan, GRADIENT_PREFIX):
-            gradients = None
-            if parameter.grad_req != "null":
-                gradients = self._read(name, parameter.list_grad)
-            if gradients:
-                data = None
-                # Of one of which only rows can be asked for nobody knows.
-                with suppress(RuntimeError):
-                    data = parameter.list_data()[0]
-                found.append((GRADIENT_PREFIX + name, data, gradients[0]))
-        return found
-
-    def _take_gradient(self, capture: StepCapture, name: str, gradient: Any) -> None:
-        if capture.plan is None:
-            return
-        want = capture.plan.want(name)
-        if want is not None:
-            self._gradients[name] = TakenNDArray(name, snapshot(gradient), want)
-        if capture.plan.armed:
-            self._watch(capture, name, gradient)
-
     def _finish_taking(self, capture: StepCapture) -> list[Taken]:
         # The step ends: what was to be updated is updated.
         if capture.plan is not None:
-            gradients, self._gradients = self._gradients, {}
-            for taken in gradients.values():
+            for taken in self._gradients.take_all():
                 capture.add(taken)
             for name, parameter in self._parameters(capture.plan):
                 arrays = self._read(name, parameter.list_data)
@@ -389,7 +328,7 @@ class Hook(BaseHook):
             # It was not used yet, and has no shape; or only some of its rows can be asked for.
             if name not in self._said:
                 self._said.add(name)
-                logger.warning("%s is not saved yet: %s", name, str(error).split(".")[0])
+                logger.warning("%s is not saved at this step: %s", name, str(error).split(".")[0])
             return None
 
     def _require_other_names(self, registration: Registration) -> None:
@@ -464,7 +403,7 @@ class Hook(BaseHook):
             self._backward.remove()
             self._backward = None
         self._activations.stop()
-        self._gradients = {}
+        self._gradients.begin_step()
 
     def _after_fork(self) -> None:
         super()._after_fork()
