@@ -146,7 +146,9 @@ def main(how: str, out_dir: str, steps: str) -> None:
     if how == "exception":
         raise ValueError("the script's own")
     if how == "interrupt":
-        # In this thread: one of MXNet's own would not wake it.
+        # A process that was started in the background ignores it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # In this thread: one of MXNet's own would not be asked.
         signal.raise_signal(signal.SIGINT)
     if how == "in forward":
 
