@@ -138,7 +138,7 @@ class Recording:
             if name is None or gradient is None or not wanted(name):
                 continue
             # Of a sparse one that stays inside of a function nothing can be made here.
-            if self._can_leave(getattr(gradient, "values", gradient)):
+            if self._can_leave(gradient.values if _is_sparse(gradient) else gradient):
                 result[_free(name, result)] = self._kept(_dense(gradient, scale))
         return result
 
@@ -218,8 +218,12 @@ def _scale(optimizer: Any) -> Any:
     return keras.ops.convert_to_tensor(scale)
 
 
+def _is_sparse(gradient: Any) -> bool:
+    return tf is not None and isinstance(gradient, tf.IndexedSlices)
+
+
 def _dense(gradient: Any, scale: Any) -> Any:
-    if tf is not None and isinstance(gradient, tf.IndexedSlices):
+    if _is_sparse(gradient):
         gradient = tf.convert_to_tensor(gradient)
     return gradient if scale is None else gradient / keras.ops.cast(scale, gradient.dtype)
 
