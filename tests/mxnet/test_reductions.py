@@ -87,7 +87,7 @@ def test_arrays_in_the_style_of_numpy(tmp_path: Path) -> None:
     np.testing.assert_array_equal(tensor.value(0), [[1.5, -2.0]])
 
 
-def test_empty_and_other_devices(tmp_path: Path) -> None:
+def test_arrays_of_another_device(tmp_path: Path) -> None:
     tensor = saved(tmp_path, mx.nd.array([1.0, 2.0], ctx=mx.cpu(1)))
     assert tensor.value(0).tolist() == [1.0, 2.0]
 

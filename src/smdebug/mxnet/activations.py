@@ -14,7 +14,7 @@ from smdebug.hook.names import StepNames, cares, tensors_in
 from smdebug.mxnet.tensors import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from collections.abc import Collection as Sized
 
     from smdebug.hook.plan import StepPlan
@@ -52,6 +52,7 @@ class Activations:
         self._known_regexes = known_regexes
         self._names = StepNames()
         self._plan: StepPlan | None = None
+        self._watched: list[tuple[Registration, int]] = []
         self._handles: dict[int, Any] = {}
         self._told = False
 
@@ -59,9 +60,7 @@ class Activations:
         """Starts counting names anew."""
         self._names = StepNames()
 
-    def watch(
-        self, registrations: Iterable[Registration], plan: StepPlan, besides: Sized[Any]
-    ) -> None:
+    def watch(self, registrations: list[Registration], plan: StepPlan, besides: Sized[Any]) -> None:
         """Attaches to the blocks that matter at a step.
 
         Args:
@@ -69,12 +68,15 @@ class Activations:
             plan: the kind of step.
             besides: blocks that tell by themselves.
         """
-        if plan is not self._plan:
-            self.stop()
-            self._plan = plan
+        watched = [(each, each.version) for each in registrations]
+        if plan is self._plan and watched == self._watched:
+            return
+        self.stop()
+        self._plan, self._watched = plan, watched
         for registration in registrations:
             hidden = []
-            for name, block, visible in registration.parts():
+            for name, block, visible in registration.parts:
+                # It may be a part of two.
                 if id(block) in self._handles or block in besides or not self.cares(plan, name):
                     continue
                 if visible:

@@ -80,17 +80,19 @@ class Gradients:
 
     def _wanted(self, plan: StepPlan) -> list[tuple[str, Any, Any]]:
         """What the first device has of the gradients of interest, with what they are of."""
-        found = []
+        found, frozen = [], []
         for name, parameter in self._hook._parameters(plan, GRADIENT_PREFIX):
-            arrays = None
-            if parameter.grad_req != "null":
-                arrays = self._hook._read(name, parameter.list_grad)
+            if parameter.grad_req == "null":
+                frozen.append(name)
+                continue
+            arrays = self._hook._read(name, parameter.list_grad)
             if arrays:
                 data = None
                 # Of one of which only rows can be asked for nobody knows.
                 with suppress(RuntimeError):
                     data = parameter.list_data()[0]
                 found.append((GRADIENT_PREFIX + name, data, arrays[0]))
+        self._hook._note_frozen(tuple(frozen))
         return found
 
     def _take(self, capture: StepCapture, name: str, gradient: Any) -> None:

@@ -16,7 +16,7 @@ from smdebug.exceptions import SMDebugTypeError
 from smdebug.hook.attachment import Callback, Handle
 from smdebug.hook.base import CHIEF_WORKER, BaseHook, Worker
 from smdebug.hook.layers import include_layers, include_loss
-from smdebug.hook.names import GRADIENT_PREFIX, tensors_in
+from smdebug.hook.names import tensors_in
 from smdebug.mxnet.activations import Activations
 from smdebug.mxnet.backward import watch_backward
 from smdebug.mxnet.collection import Collection
@@ -266,7 +266,10 @@ class Hook(BaseHook):
         if self._closed or self._forked:
             return
         registration.calls += 1
+        looked = False
         if not self._is_same_step(registration, taken):
+            # The end of a step that saves looks at the blocks, too.
+            looked = self._capture is not None
             self._stop_if_asked()
             if self._begin_step() is not None:
                 self._activations.begin_step()
@@ -277,8 +280,10 @@ class Hook(BaseHook):
             self._activations.stop()
             return
         with self._entered():
-            known = self.registered_blocks
-            self._activations.watch(list(self._registrations), capture.plan, known)
+            if not looked:
+                self._refresh()
+            registrations = list(self._registrations)
+            self._activations.watch(registrations, capture.plan, self.registered_blocks)
 
     def _is_same_step(self, registration: Registration, taken: Any) -> bool:
         """Whether a forward belongs to the step before: a batch is split among devices."""
@@ -296,10 +301,13 @@ class Hook(BaseHook):
         capture = self._capture
         if capture is not None and capture.plan is not None and not self._forked:
             with self._entered():
+                # A forward may make blocks and parameters.
+                registration.refresh()
                 self._activations.offer(capture.plan, registration.name, taken, returned)
 
     def _finish_taking(self, capture: StepCapture) -> list[Taken]:
-        # The step ends: what was to be updated is updated.
+        # The step ends: what was to be updated is updated, what was to be replaced is replaced.
+        self._refresh()
         if capture.plan is not None:
             for taken in self._gradients.take_all():
                 capture.add(taken)
@@ -307,18 +315,20 @@ class Hook(BaseHook):
                 arrays = self._read(name, parameter.list_data)
                 if arrays is not None:
                     self._offer(name, arrays[0])
-            self._note_frozen(capture.plan)
         return super()._finish_taking(capture)
+
+    def _refresh(self) -> None:
+        for registration in self._registrations:
+            registration.refresh()
 
     def _parameters(self, plan: StepPlan, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """The parameters of all registered blocks that are of interest, or whose gradients are."""
         for registration in self._registrations:
-            for name, parameter in registration.parameters().items():
-                key = (prefix, name)
-                if key not in plan.memory:
-                    plan.memory[key] = plan.interesting(prefix + name)
-                if plan.memory[key]:
-                    yield name, parameter
+            key = (prefix, registration, registration.version)
+            if key not in plan.memory:
+                every = registration.parameters.items()
+                plan.memory[key] = [each for each in every if plan.interesting(prefix + each[0])]
+            yield from cast("list[tuple[str, Any]]", plan.memory[key])
 
     def _read(self, name: str, read: Any) -> Any:
         """What a parameter has on each device; None, and a warning, where it has nothing."""
@@ -335,9 +345,9 @@ class Hook(BaseHook):
         """Says that parameters of two nets have the same names, and cannot be told apart."""
         known: dict[str, Any] = {}
         for other in self._registrations:
-            known.update(other.parameters())
-        own = registration.parameters()
-        same = [name for name, each in own.items() if known.get(name, each) is not each]
+            known.update(other.parameters)
+        own = registration.parameters.items()
+        same = [name for name, each in own if known.get(name, each) is not each]
         if same:
             logger.warning(
                 "%s has parameters of the same names as a block that was registered before, such "
@@ -345,10 +355,8 @@ class Hook(BaseHook):
                 registration.name, same[0],
             )  # fmt: skip
 
-    def _note_frozen(self, plan: StepPlan) -> None:
+    def _note_frozen(self, names: tuple[str, ...]) -> None:
         """Has the run say which parameters somebody keeps from training."""
-        wanted = self._parameters(plan, GRADIENT_PREFIX)
-        names = tuple(name for name, parameter in wanted if parameter.grad_req == "null")
         if names != self._frozen:
             self._frozen = names
             if names:

@@ -36,17 +36,37 @@ class Registration:
         block: the block.
         name: what it is called.
         calls: how often its forward was seen.
+        parts: for each block inside what it is called, the block, and whether it is ever called.
+        parameters: all parameters by name.
+        version: changes when `refresh` has found others.
     """
 
     def __init__(self, block: Any) -> None:
         self.block = block
         self.name = block_name(block)
-        self.calls = 0
-        self._parameters: dict[str, Any] = {}
-        self._look: list[tuple[int, int]] | None = None
+        self.calls = self.version = 0
+        self.parts: list[tuple[str, Any, bool]] = []
+        self.parameters: dict[str, Any] = {}
+        self._look: list[tuple[Any, ...]] = []
+        self.refresh()
 
-    def parts(self) -> Iterator[tuple[str, Any, bool]]:
-        """Yields what each block inside is called, the block, and whether it is ever called."""
+    def refresh(self) -> None:
+        """Looks whether blocks or parameters were added, replaced, or hybridised."""
+        # Asked twice at a saving step: two microseconds a block.
+        if self._look_around() != self._look:
+            self.parts = list(self._walk())
+            self.parameters = dict(self.block.collect_params().items())
+            self.version += 1
+            self._look = self._look_around()
+
+    def _look_around(self) -> list[tuple[Any, ...]]:
+        blocks = [self.block, *[block for _, block, _ in self.parts]]
+        return [
+            (*map(id, block._children.values()), is_hybridized(block), len(block.params.keys()))
+            for block in blocks
+        ]
+
+    def _walk(self) -> Iterator[tuple[str, Any, bool]]:
         seen = {id(self.block)}
         waiting = [(self.block, not is_hybridized(self.block))]
         while waiting:
@@ -60,22 +80,14 @@ class Registration:
     def kinds(self) -> list[tuple[str, str]]:
         """What each block is called, and of which kind it is: a ReLU, an embedding, the whole."""
         # The alias of an activation is its function.
-        inside = [(name, str(block._alias()).lower()) for name, block, _ in self.parts()]
+        inside = [(name, str(block._alias()).lower()) for name, block, _ in self.parts]
         return [(self.name, MODEL), *inside]
 
     def devices(self) -> list[str]:
         """Where its parameters are; nowhere if it has none, or none is initialised."""
-        for parameter in self.parameters().values():
+        for parameter in self.parameters.values():
             try:
                 return [device_of(context) for context in parameter.list_ctx()]
             except RuntimeError:
                 continue
         return []
-
-    def parameters(self) -> dict[str, Any]:
-        """All parameters by name; looked up again when blocks or parameters were added."""
-        blocks = [self.block, *(block for _, block, _ in self.parts())]
-        look = [(id(block), len(block.params.keys())) for block in blocks]
-        if look != self._look:
-            self._look, self._parameters = look, dict(self.block.collect_params().items())
-        return self._parameters
