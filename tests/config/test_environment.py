@@ -30,7 +30,7 @@ DEFAULTS: list[tuple[Callable[[], Any], Any]] = [
     (env.tensorboard_config_file_path, f"{CONFIG_DIR}/tensorboardoutputconfig.json"),
     (env.checkpoint_config_file_path, f"{CONFIG_DIR}/checkpointconfig.json"),
     (env.storage_format, "v2"),
-    (env.metrics_directory, "."),
+    (env.metrics_directory, None),
     (env.training_job_name, None),
     (env.in_sagemaker, False),
     (env.training_end_delay, 0.0),

@@ -52,7 +52,11 @@ VARIABLES = (
         "The file that names the checkpoint directory in a SageMaker job.",
     ),
     Variable("SMDEBUG_FORMAT", None, "Format of new runs: v1 or v2 (v1 in a SageMaker job)."),
-    Variable("SAGEMAKER_METRICS_DIRECTORY", ".", "Where the SageMaker metrics file goes."),
+    Variable(
+        "SAGEMAKER_METRICS_DIRECTORY",
+        None,
+        "Where a SageMaker job's metrics file goes; without it there is none.",
+    ),
     Variable("TRAINING_JOB_NAME", None, "Its presence marks a SageMaker training job."),
     Variable(
         "SMDEBUG_TRAINING_END_DELAY_REFRESH",
@@ -126,9 +130,9 @@ def storage_format() -> str:
     return checks.choice(name, value.lower(), ("v1", "v2"))
 
 
-def metrics_directory() -> str:
-    """Returns the directory of the SageMaker metrics file."""
-    return _required("SAGEMAKER_METRICS_DIRECTORY")[1]
+def metrics_directory() -> str | None:
+    """Returns the directory of the metrics file of a SageMaker job; None when there is none."""
+    return _read("SAGEMAKER_METRICS_DIRECTORY")[1] if in_sagemaker() else None
 
 
 def training_job_name() -> str | None:

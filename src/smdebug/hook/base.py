@@ -27,6 +27,7 @@ from smdebug.hook.claim import Claim
 from smdebug.hook.collections import HookCollections
 from smdebug.hook.current import set_hook
 from smdebug.hook.guard import Entered, Guard
+from smdebug.hook.metrics_file import MetricsFile
 from smdebug.hook.output import DryOutput, Output, RunOutput
 from smdebug.hook.plan import Want
 from smdebug.hook.stats import HookStats
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from smdebug.config.options import HookOptions
     from smdebug.hook.capture import Taken
+    from smdebug.hook.export import Export
     from smdebug.hook.steps import Step
     from smdebug.mode_keys import ModeKeys
     from smdebug.reductions import Array
@@ -619,7 +621,13 @@ class BaseHook(HookCollections):
             self._options.format or environment.storage_format(),
             self._options.flush_seconds,
             self._options.queue_bytes,
+            self._exports(),
         )
+
+    def _exports(self) -> list[Export]:
+        """What is told of the steps besides the run."""
+        directory = environment.metrics_directory()
+        return [] if directory is None else [MetricsFile(directory)]
 
     def _is_writer(self, worker: Worker) -> bool:
         return worker.chief or self.save_all_workers

@@ -17,8 +17,9 @@ from smdebug.storage.batch import Block, Entry, PendingBatch, StepBatch
 from smdebug.storage.dtypes import dtype_name, dtype_of, is_string
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from smdebug.hook.export import Export
     from smdebug.hook.plan import StepPlan, Want
     from smdebug.hook.steps import Step
     from smdebug.reductions import Array
@@ -204,7 +205,11 @@ class StepCapture:
 
 
 def pending_batch(
-    step: Step, time: float, taken: list[Taken], count: Callable[[Taken], None]
+    step: Step,
+    time: float,
+    taken: list[Taken],
+    count: Callable[[Taken], None],
+    exports: Sequence[Export] = (),
 ) -> PendingBatch:
     """Wraps what was taken at a step for the writer.
 
@@ -213,6 +218,7 @@ def pending_batch(
         time: when it began.
         taken: what was taken.
         count: is told of each, on the writer's thread.
+        exports: are told of the batch there, too.
     """
 
     def make() -> StepBatch:
@@ -221,6 +227,10 @@ def pending_batch(
             count(each)
             each.finish(batch)
             batch.placed += each.tensors
+        if exports:
+            wants = {name: want for each in taken for name, want, _ in each.items()}
+            for export in exports:
+                export.take(batch, wants)
         return batch
 
     def release() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +13,10 @@ from smdebug.hook.stats import CollectionStats, HookStats, shown_bytes
 from smdebug.storage.writer import RunWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from smdebug.hook.capture import Taken
+    from smdebug.hook.export import Export
     from smdebug.hook.steps import Step
     from smdebug.storage.store import Store
 
@@ -42,6 +46,7 @@ class RunOutput:
         format: "v1" or "v2".
         flush_seconds: as `RunWriter` takes it.
         queue_bytes: as `RunWriter` takes it.
+        exports: what else is told of every step.
 
     Raises:
         SMDebugRuntimeError: another live process writes to the run as this worker.
@@ -54,14 +59,16 @@ class RunOutput:
         format: str,
         flush_seconds: float | None,
         queue_bytes: int,
+        exports: Sequence[Export] = (),
     ) -> None:
+        self._exports = tuple(exports)
         self._claim = Claim(store, worker)
         self._claim.take()
         self._writer = RunWriter(store, worker, format, flush_seconds, queue_bytes)
         self._collections: dict[str, CollectionStats] = {}
 
     def submit(self, step: Step, time: float, taken: list[Taken], finish: bool = False) -> None:
-        self._writer.submit(pending_batch(step, time, taken, self._count), finish)
+        self._writer.submit(pending_batch(step, time, taken, self._count, self._exports), finish)
 
     def _count(self, taken: Taken) -> None:
         _count(taken, self._collections)
@@ -76,10 +83,11 @@ class RunOutput:
         self._writer.flush()
 
     def close(self, end: bool) -> None:
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._claim.release)
+            for export in self._exports:
+                stack.callback(export.close)
             self._writer.close(end=end)
-        finally:
-            self._claim.release()
 
     def leave(self) -> None:
         """Leaves the run to the parent, in a forked child."""

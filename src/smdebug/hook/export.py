@@ -1,0 +1,29 @@
+"""What is told of the steps of a run besides the run itself: the contract of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from smdebug.hook.plan import Want
+    from smdebug.storage.batch import StepBatch
+
+
+class Export(Protocol):
+    """Is told of every batch, on the writer's thread.
+
+    One that fails says so and is silent from then on: the run matters more.
+    """
+
+    def take(self, batch: StepBatch, wants: Mapping[str, Want]) -> None:
+        """Takes what it wants of a batch.
+
+        Args:
+            batch: tensors of one step.
+            wants: for each tensor, by name, what is saved of it and who asked for that.
+        """
+
+    def close(self) -> None:
+        """Is told that nothing more will come."""

@@ -1,0 +1,89 @@
+"""The metrics file of a SageMaker job: one JSON object a line, which the platform reads."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from smdebug.config.collection import SM_METRIC_COLLECTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from smdebug.hook.plan import Want
+    from smdebug.storage.batch import Entry, StepBatch
+
+logger = logging.getLogger("smdebug.hook")
+
+
+class MetricsFile:
+    """Writes losses, metrics, and scalars saved with `sm_metric=True`, as they come.
+
+    A tensor counts with its mean. What is not finite is left out: the platform takes no such
+    number.
+
+    Args:
+        directory: where the platform looks for the file.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._path = Path(directory) / f"{os.getpid()}.json"
+        self._failed = False
+
+    def take(self, batch: StepBatch, wants: Mapping[str, Want]) -> None:
+        """Adds the metrics of a batch to the file."""
+        names = {name for name, want in wants.items() if _is_metric(want)}
+        if not names or self._failed:
+            return
+        lines = [line for entry in _entries(batch) if entry.name in names
+                 for line in _lines(entry, batch)]  # fmt: skip
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # The platform reads while the job writes: whole lines, at once.
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write("".join(lines))
+        except OSError as error:
+            self._failed = True
+            logger.warning(
+                "metrics are not handed to SageMaker any more, the run is saved as ever: %s", error
+            )
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _is_metric(want: Want) -> bool:
+    return not SM_METRIC_COLLECTIONS.isdisjoint(want.collections)
+
+
+def _entries(batch: StepBatch) -> Iterator[Entry]:
+    yield from batch.entries
+    for block in batch.blocks:
+        yield from block.entries()
+
+
+def _lines(entry: Entry, batch: StepBatch) -> Iterator[str]:
+    value = _number(entry)
+    if value is not None and math.isfinite(value):
+        line: dict[str, Any] = {
+            "MetricName": f"{entry.name}_{batch.mode.name}",
+            "Value": value,
+            "Timestamp": batch.time if entry.time is None else entry.time,
+            "IterationNumber": batch.mode_step,
+        }
+        yield json.dumps(line) + "\n"
+
+
+def _number(entry: Entry) -> float | None:
+    """The mean of a tensor; None for text, and for what has no numbers."""
+    if entry.value is None:
+        return entry.reductions.get("mean")
+    if entry.value.dtype.kind in "USOc" or not entry.value.size:
+        return None
+    return float(np.mean(entry.value, dtype=np.float64))
