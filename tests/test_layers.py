@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "smdebug"
 
-LEAVES = {"_version", "exceptions", "mode_keys", "reductions"}
+LEAVES = {"_version", "exceptions", "histogram", "mode_keys", "reductions"}
 # What each layer may import beside the leaves and itself.
 LAYERS = {
     "config": set(),
@@ -38,6 +38,7 @@ EXCEPTIONS = {
 # Leaves know each other, in this order and no other.
 LEAF_IMPORTS = {
     "exceptions": {"mode_keys"},
+    "histogram": {"reductions"},
     "mode_keys": {"exceptions"},
     "reductions": {"exceptions"},
 }

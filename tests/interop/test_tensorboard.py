@@ -17,9 +17,10 @@ from tensorboard.util import tensor_util
 
 from smdebug import modes
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.events import encode_file_version, encode_scalar, encode_tensor
+from smdebug.storage.events import encode_tensor
 from smdebug.storage.local import LocalStore
 from smdebug.storage.records import frame
+from smdebug.storage.summaries import encode_file_version, encode_scalar
 from smdebug.storage.writer import RunWriter
 from smdebug.trials import create_trial
 

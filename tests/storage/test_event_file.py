@@ -22,7 +22,8 @@ from smdebug.exceptions import (
 )
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage import records
-from smdebug.storage.events import encode_file_version, encode_scalar, encode_tensor
+from smdebug.storage.events import encode_tensor
+from smdebug.storage.summaries import encode_file_version, encode_scalar
 
 if TYPE_CHECKING:
     from pathlib import Path

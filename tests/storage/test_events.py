@@ -20,11 +20,10 @@ from smdebug.storage.events import (
     ALIGNMENT,
     Event,
     decode_event,
-    encode_file_version,
-    encode_scalar,
     encode_tensor,
 )
 from smdebug.storage.records import frame
+from smdebug.storage.summaries import encode_file_version, encode_scalar
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -94,7 +94,7 @@ def encode_tensor(
     if content_at is not None:
         # With the frame's four last bytes.
         metadata += node_name(-(size + len(metadata) + 4) % ALIGNMENT)
-    event = _event_head(wall_time, step)
+    event = event_head(wall_time, step)
     tensor_size = len(head) + size
 
     def prefix(padding: bytes) -> bytes:
@@ -106,18 +106,6 @@ def encode_tensor(
 
     start = prefix(b"") if content_at is None else aligned(prefix, content_at)
     return [start, *content, metadata]
-
-
-def encode_scalar(name: str, value: float, *, step: int, wall_time: float) -> list[Buffer]:
-    """Encodes an event with a plain TensorBoard scalar."""
-    summary_value = bytes_field(1, name.encode()) + b"\x15" + _FLOAT.pack(value)
-    summary = bytes_field(1, summary_value)
-    return [_event_head(wall_time, step) + bytes_field(5, summary)]
-
-
-def encode_file_version(wall_time: float) -> list[Buffer]:
-    """Encodes the event TensorBoard expects first in a file."""
-    return [_event_head(wall_time, 0) + bytes_field(3, b"brain.Event:2")]
 
 
 def _content(array: Array) -> tuple[list[Buffer], int]:
@@ -154,7 +142,8 @@ def step_metadata(mode_step: int, mode: ModeKeys) -> bytes:
     return bytes_field(9, plugins)
 
 
-def _event_head(wall_time: float, step: int) -> bytes:
+def event_head(wall_time: float, step: int) -> bytes:
+    """The first fields of an event: when and at which step it was."""
     head = b"\x09" + _DOUBLE.pack(wall_time)
     return head + b"\x10" + varint(step) if step else head
 

@@ -1,0 +1,91 @@
+"""Histograms, against numpy's own and TensorBoard's reader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from smdebug.histogram import histogram_of
+from smdebug.storage.records import frame
+from smdebug.storage.summaries import encode_file_version, encode_histogram, encode_scalar
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NUMBERS = st.floats(-1e19, 1e19) | st.floats(-1, 1) | st.just(0.0)
+
+
+@given(arrays.arrays(np.float64, st.integers(1, 60), elements=NUMBERS))
+def test_counts_are_those_of_numpy(array: Any) -> None:
+    found = histogram_of(array)
+    assert found is not None
+    assert found.num == array.size == found.counts.sum()
+    assert (found.min, found.max) == (array.min(), array.max())
+    assert found.sum == pytest.approx(array.sum(), rel=1e-9, abs=1e-6 * np.abs(array).max())
+    assert len(found.limits) == len(found.counts)
+    assert (np.diff(found.limits) > 0).all()
+    assert found.counts[-1] > 0
+    # The left edge of the first bucket is not told: nothing is left of the second.
+    expected, _ = np.histogram(array, np.concatenate([[-np.inf], found.limits]))
+    # numpy closes its last bucket on the right.
+    expected[-1] -= np.count_nonzero(array == found.limits[-1])
+    np.testing.assert_array_equal(found.counts, expected)
+    assert found.counts[0] == 0 or len(found.limits) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "uint8", "int64", ml_dtypes.bfloat16])
+def test_all_real_types(dtype: Any) -> None:
+    found = histogram_of(np.array([[0, 1], [2, 3]]).astype(dtype))
+    assert found is not None
+    assert (found.min, found.max, found.num, found.sum, found.sum_squares) == (0, 3, 4, 6, 14)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([]),
+        np.array([np.nan, np.inf]),
+        np.array([True]),
+        np.array(["text"]),
+        np.array([1j]),
+    ],
+    ids=["empty", "not finite", "bool", "text", "complex"],
+)
+def test_what_has_no_histogram(array: Any) -> None:
+    assert histogram_of(array) is None
+
+
+def test_what_is_not_finite_is_left_out() -> None:
+    found = histogram_of(np.array([1.0, np.nan, -np.inf, 2.0, 1e300]))
+    assert found is not None
+    assert found.num == found.counts.sum() == 3
+    assert found.max == 1e300
+
+
+def test_tensorboard_reads_it(tmp_path: Path) -> None:
+    array = np.random.default_rng(0).normal(size=500)
+    found = histogram_of(array)
+    assert found is not None
+    events = [
+        encode_file_version(1.0),
+        encode_histogram("weights/fc", found, step=3, wall_time=2.0),
+        encode_scalar("loss", 0.5, step=3, wall_time=2.0),
+    ]
+    file = tmp_path / "events.out.tfevents.1"
+    file.write_bytes(b"".join(bytes(chunk) for event in events for chunk in frame(event)))
+    accumulator = EventAccumulator(str(tmp_path), size_guidance={"histograms": 0}).Reload()
+    (event,) = accumulator.Histograms("weights/fc")
+    read = event.histogram_value
+    assert (event.step, event.wall_time) == (3, 2.0)
+    assert (read.min, read.max, read.num, read.sum) == (found.min, found.max, 500, found.sum)
+    assert read.sum_squares == found.sum_squares
+    np.testing.assert_array_equal(read.bucket_limit, found.limits)
+    np.testing.assert_array_equal(read.bucket, found.counts)
+    assert [each.value for each in accumulator.Scalars("loss")] == [0.5]
