@@ -33,6 +33,7 @@ from smdebug.hook.plan import Want
 from smdebug.hook.stats import HookStats
 from smdebug.hook.steps import StepCounter
 from smdebug.hook.supervisor import Supervisor, request_of
+from smdebug.hook.tensorboard import TensorboardFiles
 from smdebug.storage.arrow import warm_up
 from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.store import open_store
@@ -109,11 +110,6 @@ class BaseHook(HookCollections):
             self._require_free(worker.name)
             # Here, and not in the middle of the first steps.
             warm_up()
-        if options.tensorboard_path is not None:
-            logger.warning(
-                "export_tensorboard: this version writes no TensorBoard files; the run itself is "
-                "saved to %s", self.out_dir,
-            )  # fmt: skip
         _close_at_exit(self)
         set_hook(self)
 
@@ -142,7 +138,7 @@ class BaseHook(HookCollections):
 
     @property
     def tensorboard_dir(self) -> str | None:
-        """Where TensorBoard files would go."""
+        """Where TensorBoard files go; None when there are none."""
         return self._options.tensorboard_path
 
     @property
@@ -621,13 +617,19 @@ class BaseHook(HookCollections):
             self._options.format or environment.storage_format(),
             self._options.flush_seconds,
             self._options.queue_bytes,
-            self._exports(),
+            self._exports(worker),
         )
 
-    def _exports(self) -> list[Export]:
+    def _exports(self, worker: str) -> list[Export]:
         """What is told of the steps besides the run."""
+        found: list[Export] = []
         directory = environment.metrics_directory()
-        return [] if directory is None else [MetricsFile(directory)]
+        if directory is not None:
+            found.append(MetricsFile(directory))
+        if self.tensorboard_dir is not None:
+            other = None if worker == CHIEF_WORKER else worker
+            found.append(TensorboardFiles(self.tensorboard_dir, other))
+        return found
 
     def _is_writer(self, worker: Worker) -> bool:
         return worker.chief or self.save_all_workers

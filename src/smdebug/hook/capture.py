@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from smdebug.histogram import histogram_of
 from smdebug.reductions import compute_reductions
 from smdebug.storage.batch import Block, Entry, PendingBatch, StepBatch
 from smdebug.storage.dtypes import dtype_name, dtype_of, is_string
@@ -150,6 +151,29 @@ def entry_of(
         dtype_name(array.dtype),
         time,
         position=position,
+        histogram=None if want.histogram is None else histogram_of(array),
+    )
+
+
+def reduced_entry(
+    name: str, array: Array | None, numbers: dict[str, float], shape: tuple[int, ...],
+    dtype: np.dtype[Any], want: Want, position: int,
+) -> Entry:  # fmt: skip
+    """Makes the entry of a tensor whose reductions were computed on its device.
+
+    Args:
+        name: its name.
+        array: the tensor itself, where it is to be saved or a histogram to be made of it.
+        numbers: its reductions.
+        shape: its shape.
+        dtype: its type.
+        want: what is saved of it.
+        position: its place in the batch.
+    """
+    histogram = None if want.histogram is None or array is None else histogram_of(array)
+    value = array if want.raw else None
+    return Entry(
+        name, value, numbers, shape, dtype_name(dtype), position=position, histogram=histogram
     )
 
 

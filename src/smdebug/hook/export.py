@@ -25,5 +25,8 @@ class Export(Protocol):
             wants: for each tensor, by name, what is saved of it and who asked for that.
         """
 
+    def flush(self) -> None:
+        """Publishes what waits."""
+
     def close(self) -> None:
         """Is told that nothing more will come."""

@@ -41,7 +41,7 @@ class MetricsFile:
         names = {name for name, want in wants.items() if _is_metric(want)}
         if not names or self._failed:
             return
-        lines = [line for entry in _entries(batch) if entry.name in names
+        lines = [line for entry in batch.all_entries() if entry.name in names
                  for line in _lines(entry, batch)]  # fmt: skip
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,18 +54,15 @@ class MetricsFile:
                 "metrics are not handed to SageMaker any more, the run is saved as ever: %s", error
             )
 
+    def flush(self) -> None:
+        """Nothing waits."""
+
     def close(self) -> None:
         """Nothing is open."""
 
 
 def _is_metric(want: Want) -> bool:
     return not SM_METRIC_COLLECTIONS.isdisjoint(want.collections)
-
-
-def _entries(batch: StepBatch) -> Iterator[Entry]:
-    yield from batch.entries
-    for block in batch.blocks:
-        yield from block.entries()
 
 
 def _lines(entry: Entry, batch: StepBatch) -> Iterator[str]:

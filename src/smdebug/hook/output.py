@@ -81,6 +81,8 @@ class RunOutput:
 
     def flush(self) -> None:
         self._writer.flush()
+        for export in self._exports:
+            export.flush()
 
     def close(self, end: bool) -> None:
         with ExitStack() as stack:

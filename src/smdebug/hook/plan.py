@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from smdebug.config.collection import NON_REDUCTION_COLLECTIONS, CollectionKeys
@@ -35,11 +35,13 @@ class Want:
         raw: the tensor itself.
         reductions: numbers computed from it.
         collections: the names of those that asked for it.
+        histogram: the first of them that wants a histogram, where TensorBoard files are written.
     """
 
     raw: bool
     reductions: tuple[str, ...]
     collections: tuple[str, ...]
+    histogram: str | None = None
 
 
 class SavePlan:
@@ -72,6 +74,7 @@ class SavePlan:
         self._included = [each for name, each in self.collections.items() if name in included]
         self._kinds: dict[object, StepPlan | None] = {}
         self._ever: dict[tuple[ModeKeys, str], bool] = {}
+        self._histograms = options.tensorboard_path is not None
 
     def add(self, collection: Collection, options: HookOptions) -> None:
         """Resolves one more collection, which is not among those that are saved by themselves."""
@@ -148,7 +151,15 @@ class SavePlan:
 
     def want_of(self, names: Iterable[str]) -> Want | None:
         """What is saved of a tensor that belongs to these collections."""
-        return _want([self.collections[name] for name in names])
+        return self.want_in([self.collections[name] for name in names])
+
+    def want_in(self, collections: list[Collection]) -> Want | None:
+        """What is saved of a tensor that is in these collections; None if it is nothing."""
+        want = _want(collections)
+        if want is None or not self._histograms:
+            return want
+        names = [each.name for each in collections if each.save_histogram]
+        return replace(want, histogram=names[0] if names else None)
 
     def _schedules_of(self, mode: ModeKeys) -> list[tuple[SaveConfigMode, list[Collection]]]:
         schedules = self._schedules.get(mode)
@@ -203,7 +214,7 @@ class StepPlan:
         matching = [collection for collection in self.saving if collection.matches(name)]
         for collection in matching:
             self._plan.see(collection.name, name)
-        want = self._wants[name] = _want(matching)
+        want = self._wants[name] = self._plan.want_in(matching)
         return want
 
     def saves(self, name: str, besides: Sized[str] = ()) -> bool:

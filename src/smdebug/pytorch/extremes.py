@@ -126,8 +126,9 @@ class Extremes:
         Returns:
             What was taken; None when the tensor joined what was returned before.
         """
-        enough = not want.raw and want.reductions and _FROM_EXTREMES.issuperset(want.reductions)
-        if enough and local.numel() and local.dtype in _DTYPES:
+        enough = want.reductions and _FROM_EXTREMES.issuperset(want.reductions)
+        only = not want.raw and want.histogram is None
+        if enough and only and local.numel() and local.dtype in _DTYPES:
             low, high = self._of(tensor, local)
             if math.isfinite(low) and math.isfinite(high):
                 return self._gather(name, local, want, low, high)

@@ -43,7 +43,7 @@ class Weights:
             tensor = None if want is None else local_tensor(parameter, name)
             if want is None or tensor is None:
                 continue
-            if fits_in_rows(tensor):
+            if want.histogram is None and fits_in_rows(tensor):
                 rows.append(Row(name, tuple(tensor.shape), tensor.dtype, want))
                 self._in_rows.append(parameter)
             else:
@@ -204,7 +204,9 @@ class _GradientPlan:
             if id(parameter) not in self.names:
                 self.parameters.append(parameter)
             self.names.setdefault(id(parameter), []).append(name)
-            if want is None or plan.armed or type(parameter) is not torch.nn.Parameter:
+            if want is None or want.histogram is not None or plan.armed:
+                continue
+            if type(parameter) is not torch.nn.Parameter:
                 continue
             if fits_in_rows(parameter) and local_tensor(parameter, name) is not None:
                 self.places[name] = len(rows)

@@ -14,8 +14,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from smdebug.hook.capture import TakenOne, entry_of, reductions_of
-from smdebug.storage.batch import Entry
+from smdebug.hook.capture import TakenOne, entry_of, reduced_entry, reductions_of
 
 if TYPE_CHECKING:
     from smdebug.hook.plan import Want
@@ -123,11 +122,12 @@ class TakenDeviceTensor(TakenOne):
     """
 
     def __init__(self, name: str, tensor: torch.Tensor, want: Want) -> None:
-        super().__init__(name, want, tensor.nbytes, tensor.nbytes if want.raw else 0)
+        whole = want.raw or want.histogram is not None
+        super().__init__(name, want, tensor.nbytes, tensor.nbytes if whole else 0)
         self._device = tensor.device
         self._shape = tuple(tensor.shape)
         self._dtype = DTYPES[tensor.dtype]
-        self._copy = to_host(tensor) if want.raw else None
+        self._copy = to_host(tensor) if whole else None
         self._names = reductions_of(self._dtype, want)
         self._numbers = device_reductions(tensor, self._names) if self._names else None
         self._ready: Any = None
@@ -156,9 +156,10 @@ class TakenDeviceTensor(TakenOne):
         if self._numbers is not None:
             numbers = dict(zip(self._names, self._numbers.tolist(), strict=True))
         value = None if self._copy is None else to_numpy(self._copy)
-        batch.entries.append(
-            Entry(self._name, value, numbers, self._shape, self._dtype.name, position=batch.placed)
+        entry = reduced_entry(
+            self._name, value, numbers, self._shape, self._dtype, self._want, batch.placed
         )
+        batch.entries.append(entry)
 
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:

@@ -17,6 +17,7 @@ from smdebug.storage.layout import LAST_STEP
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from smdebug.histogram import Histogram
     from smdebug.mode_keys import ModeKeys
     from smdebug.reductions import Array
 
@@ -39,6 +40,7 @@ class Entry:
             it beside a shape.
         position: its place among the tensors of the batch, in the order they were computed; None
             for the order of the list.
+        histogram: how its numbers are spread; for TensorBoard, not for the run.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Entry:
     time: float | None = None
     original_name: str | None = None
     position: int | None = None
+    histogram: Histogram | None = None
 
     def __post_init__(self) -> None:
         if self.value is not None:
@@ -71,6 +74,13 @@ class Entry:
     def nbytes(self) -> int:
         """What the entry weighs in the writer's queue."""
         return 200 + (0 if self.value is None else self.value.nbytes)
+
+    @property
+    def number(self) -> float | None:
+        """Its value, if it is one real number."""
+        if self.value is None or self.value.size != 1 or self.value.dtype.kind in "USOc":
+            return None
+        return float(self.value.reshape(())[()])
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +166,12 @@ class StepBatch:
                 raise SMDebugValueError(
                     f"{name} must be an integer from 0 to {LAST_STEP}, got {number!r}"
                 )
+
+    def all_entries(self) -> Iterator[Entry]:
+        """Every tensor as an entry, also those of blocks."""
+        yield from self.entries
+        for block in self.blocks:
+            yield from block.entries()
 
     @property
     def nbytes(self) -> int:

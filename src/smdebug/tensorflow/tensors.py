@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from smdebug.hook.capture import TakenArray, TakenOne, entry_of, reductions_of
-from smdebug.storage.batch import Entry
+from smdebug.hook.capture import TakenArray, TakenOne, entry_of, reduced_entry, reductions_of
 from smdebug.tensorflow.backend import is_variable, keras, keras_backend, tf
 
 if TYPE_CHECKING:
@@ -120,21 +119,23 @@ class TakenDeviceTensor(TakenOne):
 
     def __init__(self, name: str, tensor: Any, want: Want) -> None:
         size = int(tensor.shape.num_elements() or 0) * tensor.dtype.size
-        super().__init__(name, want, size, size if want.raw else 0)
+        whole = want.raw or want.histogram is not None
+        super().__init__(name, want, size, size if whole else 0)
         self._dtype = np.dtype(tensor.dtype.as_numpy_dtype)
         self._shape = tuple(tensor.shape)
         self._names = reductions_of(self._dtype, want)
         self._numbers = device_reductions(tensor, self._names) if self._names else None
-        self._tensor = tensor if want.raw else None
+        self._tensor = tensor if whole else None
 
     def finish(self, batch: StepBatch) -> None:
         numbers = {}
         if self._numbers is not None:
             numbers = dict(zip(self._names, self._numbers.numpy().tolist(), strict=True))
         value = None if self._tensor is None else to_array(self._tensor)
-        batch.entries.append(
-            Entry(self._name, value, numbers, self._shape, self._dtype.name, position=batch.placed)
+        entry = reduced_entry(
+            self._name, value, numbers, self._shape, self._dtype, self._want, batch.placed
         )
+        batch.entries.append(entry)
 
 
 def device_reductions(tensor: Any, names: tuple[str, ...]) -> Any:
