@@ -91,8 +91,9 @@ def test_modes_have_directories_of_their_own(tmp_path: Path) -> None:
     hook.close()
     assert not (tmp_path / "run" / "tensorboard").exists()
     board = tmp_path / "board"
-    assert scalars(read(board, "TRAIN")) == {"loss": [(0, -1.0), (1, 1.0)]}
-    assert scalars(read(board, "EVAL")) == {"loss": [(0, 0.0)]}
+    # Steps are those over all modes, so that curves of both fit together.
+    assert scalars(read(board, "TRAIN")) == {"loss": [(0, -1.0), (2, 1.0)]}
+    assert scalars(read(board, "EVAL")) == {"loss": [(1, 0.0)]}
     # One file for each mode, however many steps there are.
     assert len(list(board.rglob("*.tfevents"))) == 2
 

@@ -163,15 +163,15 @@ def _events(entry: Entry, want: Want, batch: StepBatch) -> Iterator[list[Buffer]
     if not NON_REDUCTION_COLLECTIONS.isdisjoint(want.collections):
         number = entry.number
         if number is not None:
-            yield encode_scalar(tag(entry.name), number, step=batch.mode_step, wall_time=moment)
+            yield encode_scalar(tag(entry.name), number, step=batch.step, wall_time=moment)
         return
     group = want.collections[0] if want.histogram is None else want.histogram
     for name, number in entry.reductions.items():
         full = tag(f"{group}/{entry.name}/{name}")
-        yield encode_scalar(full, number, step=batch.mode_step, wall_time=moment)
+        yield encode_scalar(full, number, step=batch.step, wall_time=moment)
     if entry.histogram is not None:
         full = tag(f"{group}/{entry.name}")
-        yield encode_histogram(full, entry.histogram, step=batch.mode_step, wall_time=moment)
+        yield encode_histogram(full, entry.histogram, step=batch.step, wall_time=moment)
 
 
 def tag(name: str) -> str:
