@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -147,6 +148,22 @@ def test_files_in_an_object_store(bucket: str) -> None:
     hook.close()
     listed = boto3.client("s3").list_objects_v2(Bucket=bucket, Prefix="board/")["Contents"]
     assert [each["Key"].rpartition("/")[0] for each in listed] == ["board/GLOBAL"]
+
+
+@pytest.mark.parametrize("given", [None, "elsewhere"])
+def test_a_job_has_a_file_that_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    file = tmp_path / "tensorboardoutputconfig.json"
+    monkeypatch.setenv("TRAINING_JOB_NAME", "job")
+    monkeypatch.setenv("TENSORBOARD_CONFIG_FILE_PATH", str(file))
+    # Without the file what was asked for counts, with it the file alone.
+    with hook_in(tmp_path / "first", export_tensorboard=False, tensorboard_dir=given) as hook:
+        assert hook.tensorboard_dir == given
+    file.write_text(json.dumps({"LocalPath": str(tmp_path / "board")}))
+    with hook_in(tmp_path / "run", export_tensorboard=False, tensorboard_dir=given) as hook:
+        hook.run(loss=np.float64(1.0), weight=np.ones(2))
+    assert scalars(read(tmp_path / "board")) == {"loss": [(0, 1.0)]}
 
 
 @pytest.mark.parametrize(

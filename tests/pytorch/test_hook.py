@@ -249,14 +249,6 @@ def test_the_older_name_is_the_same_class() -> None:
     assert smd.TornasoleHook is smd.Hook
 
 
-def test_the_export_for_tensorboard_is_said_to_be_missing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    hook = smd.Hook(tmp_path, export_tensorboard=True, tensorboard_dir=str(tmp_path / "tb"))
-    assert hook.tensorboard_dir == str(tmp_path / "tb")
-    assert "TensorBoard" in caplog.text
-
-
 # ---- inside SageMaker
 
 

@@ -131,8 +131,15 @@ class HookOptions:
         """The same, with this interval where no schedule was given."""
         if self.scheduled or interval == DEFAULT_SAVE_CONFIG_INTERVAL:
             return self
+        return self._with("save_config", SaveConfig(save_interval=interval))
+
+    def with_tensorboard(self, directory: str | None) -> HookOptions:
+        """The same, with TensorBoard files in this directory; unchanged when it is None."""
+        return self if directory is None else self._with("tensorboard_dir", directory)
+
+    def _with(self, name: str, value: object) -> HookOptions:
         options = copy.copy(self)
-        object.__setattr__(options, "save_config", SaveConfig(save_interval=interval))
+        object.__setattr__(options, name, value)
         return options
 
     @property

@@ -19,7 +19,11 @@ import numpy as np
 
 from smdebug.config import checks, environment
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.job_file import DEFAULT_SAGEMAKER_OUTDIR, read_job_file
+from smdebug.config.job_file import (
+    DEFAULT_SAGEMAKER_OUTDIR,
+    read_job_file,
+    read_tensorboard_dir,
+)
 from smdebug.config.save import DEFAULT_SAVE_CONFIG_INTERVAL
 from smdebug.exceptions import RuleEvaluationConditionMet, SMDebugRuntimeError, SMDebugTypeError
 from smdebug.hook.capture import StepCapture, TakenArray
@@ -89,6 +93,9 @@ class BaseHook(HookCollections):
 
     def __init__(self, options: HookOptions) -> None:
         options = options.saving_every(self.default_save_interval)
+        if environment.in_sagemaker():
+            # The platform's own setting comes first: it copies what is there, and nothing else.
+            options = options.with_tensorboard(read_tensorboard_dir())
         super().__init__(options)
         self.out_dir = _checked_out_dir(options)
         self._store = open_store(self.out_dir)
