@@ -16,6 +16,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.util import tensor_util
 
 from smdebug import modes
+from smdebug.histogram import histogram_of
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.events import encode_tensor
 from smdebug.storage.local import LocalStore
@@ -155,3 +156,26 @@ def test_short_floats_of_a_run(tmp_path: Path) -> None:
     tensor = Event.FromString(record).summary.value[0].tensor
     assert tensor.dtype == 14  # DT_BFLOAT16
     assert tensor.tensor_content == array.tobytes()
+
+
+def test_histograms_are_those_of_the_original(tmp_path: Path, run_peer: Any) -> None:
+    run_peer("write_tensorboard.py", tmp_path / "run")
+    trial = create_trial(str(tmp_path / "run"))
+    steps = {trial.global_step(modes.TRAIN, step): step for step in trial.steps(mode=modes.TRAIN)}
+    seen = set()
+    for path in (tmp_path / "run" / "tensorboard" / "TRAIN").iterdir():
+        for payload in RawEventFileLoader(str(path)).Load():
+            event = Event.FromString(payload)
+            for value in event.summary.value:
+                if not value.HasField("histo"):
+                    continue
+                collection, _, name = value.tag.partition("/")
+                array = trial.tensor(name).value(steps[event.step], mode=modes.TRAIN)
+                expected = histogram_of(array)
+                assert expected is not None
+                np.testing.assert_allclose(value.histo.bucket_limit, expected.limits, rtol=1e-9)
+                np.testing.assert_array_equal(value.histo.bucket, expected.counts)
+                assert value.histo.num == expected.num
+                seen.add((event.step, collection, name))
+    assert {step for step, _, _ in seen} == {0, 2}
+    assert {collection for _, collection, _ in seen} == {"weights", "gradients"}
