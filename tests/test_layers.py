@@ -23,8 +23,10 @@ LAYERS = {
     "analysis": {"trials"},
     "rules": {"config", "storage", "trials", "analysis"},
     "core": {"config", "storage", "trials", "analysis"},
+    "attach": {"hook", "config", "pytorch", "tensorflow", "xgboost", "mxnet"},
+    "cli": {"attach", "config", "storage", "trials", "analysis", "rules"},
     "testing": {"config", "storage", "trials", "rules", "pytorch"},
-    "": {"config", "trials"},
+    "": {"config", "trials", "attach", "cli"},
 }
 # An adapter offers create_trial to scripts that import nothing else.
 EXCEPTIONS = {

@@ -109,6 +109,11 @@ def config_file_path() -> str:
     return _required("SMDEBUG_CONFIG_FILE_PATH")[1]
 
 
+def has_config_file_path() -> bool:
+    """Tells whether somebody has said where the job file is."""
+    return bool(os.environ.get("SMDEBUG_CONFIG_FILE_PATH", "").strip())
+
+
 def tensorboard_config_file_path() -> str:
     """Returns the path of the file that names the TensorBoard directory."""
     return _required("TENSORBOARD_CONFIG_FILE_PATH")[1]

@@ -13,6 +13,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from smdebug.config import checks, environment
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.job_file import (
     DEFAULT_SAGEMAKER_OUTDIR,
+    parse_job_file,
     read_job_file,
     read_tensorboard_dir,
 )
@@ -121,18 +123,24 @@ class BaseHook(HookCollections):
         set_hook(self)
 
     @classmethod
-    def create_from_json_file(cls: type[_Hook], json_file_path: str | Path | None = None) -> _Hook:
+    def create_from_json_file(
+        cls: type[_Hook], json_file_path: str | Path | Mapping[str, Any] | None = None
+    ) -> _Hook:
         """Makes the hook that a job file describes.
 
         Args:
             json_file_path: the file; `SMDEBUG_CONFIG_FILE_PATH`, or SageMaker's place for it, when
-                None.
+                None. Or what such a file says, as a dict.
 
         Raises:
             FileNotFoundError: there is no such file.
             SMDebugValueError: something in it makes no sense.
         """
-        job = read_job_file(json_file_path, default_save_interval=cls.default_save_interval)
+        interval = cls.default_save_interval
+        if isinstance(json_file_path, Mapping):
+            job = parse_job_file(json_file_path, default_save_interval=interval)
+        else:
+            job = read_job_file(json_file_path, default_save_interval=interval)
         fields = dataclasses.fields(job.options)
         # The adapter's own constructor, which takes at least the fields of HookOptions.
         arguments: Any = {field.name: getattr(job.options, field.name) for field in fields}

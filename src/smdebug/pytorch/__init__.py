@@ -7,6 +7,11 @@ hook.register_module(model)
 hook.register_loss(loss_function)
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.reduction import ReductionConfig
 from smdebug.config.save import SaveConfig, SaveConfigMode
@@ -24,6 +29,10 @@ from smdebug.pytorch.singleton_utils import (
     set_hook,
 )
 from smdebug.trials import create_trial
+
+if TYPE_CHECKING:
+    from smdebug.pytorch.huggingface import TrainerCallback as TrainerCallback
+    from smdebug.pytorch.lightning import LightningCallback as LightningCallback
 
 __all__ = [
     "Collection",
@@ -44,3 +53,12 @@ __all__ = [
     "reset_collections",
     "set_hook",
 ]
+
+# Their base classes are those of packages that need not be there; so they are not in __all__.
+_LATE = {"TrainerCallback": "huggingface", "LightningCallback": "lightning"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"smdebug.pytorch.{_LATE[name]}"), name)

@@ -15,10 +15,12 @@ from smdebug.exceptions import SMDebugError, SMDebugRuntimeError, SMDebugTypeErr
 from smdebug.hook.attachment import Handle
 from smdebug.hook.base import CHIEF_WORKER, BaseHook, Worker
 from smdebug.hook.layers import include_layers, include_loss
+from smdebug.mode_keys import ModeKeys
 from smdebug.pytorch.activations import Activations
 from smdebug.pytorch.collection import Collection
 from smdebug.pytorch.context import in_backward
 from smdebug.pytorch.extremes import Extremes
+from smdebug.pytorch.naming import original_module
 from smdebug.pytorch.parameters import Gradients, Weights
 from smdebug.pytorch.registration import (
     Callback,
@@ -154,16 +156,30 @@ class Hook(BaseHook):
         self._extremes = Extremes()
         self._updates = Updates(self) if options.before_update else None
         self._frozen: tuple[str, ...] = ()
+        # What was registered when the present step began.
+        self._begun: list[Registration] = []
+        self._known_losses: set[str] = set()
+        # The last step at which a loss was computed by a module.
+        self.last_loss_step: int | None = None
         self._warned = False
 
     # ---- registering
 
-    def register_module(self, module: torch.nn.Module) -> Handle:
+    def register_module(
+        self,
+        module: torch.nn.Module,
+        *,
+        begins_steps: bool = True,
+        follow_training: bool = False,
+    ) -> Handle:
         """Watches a module: each of its forwards is a step.
 
         Args:
             module: the outermost module that training calls. One that torch.compile made is
                 registered itself: compile first, then register.
+            begins_steps: False for a further module of the same training: its forwards belong to
+                the step that another one began.
+            follow_training: the mode is TRAIN or EVAL as `module.training` says when a step begins.
 
         Returns:
             A handle that takes the registration back; also a context manager.
@@ -181,6 +197,8 @@ class Hook(BaseHook):
                 f"{type(module).__name__}"
             )
         registration = Registration(module, list(self._registrations))
+        registration.begins_steps = checks.boolean("begins_steps", begins_steps)
+        registration.follows_training = checks.boolean("follow_training", follow_training)
         for known in self._registrations:
             shared = {*known.modules.values()} & {*registration.modules.values()}
             if shared:
@@ -240,17 +258,10 @@ class Hook(BaseHook):
             )
         if loss_module in self._losses:
             return self._losses[loss_module]
-        name = type(loss_module).__name__
         hooks = HookSet()
 
         def after(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            self._require_steps(name)
-            capture = self._capture
-            if capture is not None and capture.plan is not None and not in_backward():
-                with self._entered():
-                    if self._activations.cares(capture.plan, name, "input"):
-                        self._activations.offer(name, "input", args, kwargs)
-                    self._activations.offer(name, "output", output)
+            self.loss_computed(module, args, kwargs, output)
 
         hooks.add(loss_module.register_forward_hook(Callback(after), with_kwargs=True))
 
@@ -258,11 +269,43 @@ class Hook(BaseHook):
             hooks.remove()
             self._losses.pop(loss_module, None)
 
-        for fed in self._fed:
-            include_loss(fed, name)
-        self._collections_asked_for = True
+        self._know_loss(type(loss_module).__name__)
         self._losses[loss_module] = Handle(remove)
         return self._losses[loss_module]
+
+    def _know_loss(self, name: str) -> None:
+        if name not in self._known_losses:
+            self._known_losses.add(name)
+            for fed in self._fed:
+                include_loss(fed, name)
+            self._collections_asked_for = True
+
+    def loss_computed(
+        self, loss_module: torch.nn.Module, args: Any, kwargs: Any, output: Any
+    ) -> None:
+        """Saves what a loss has taken and returned; for losses that live for one call only.
+
+        Args:
+            loss_module: the loss, registered or not.
+            args: the arguments of its forward.
+            kwargs: its keyword arguments.
+            output: what it returned.
+
+        Example:
+            >>> hook.loss_computed(loss, (output, labels), {}, value)  # doctest: +SKIP
+        """
+        name = type(loss_module).__name__
+        self._know_loss(name)
+        self._require_steps(name)
+        if in_backward():
+            return
+        self.last_loss_step = self._steps.step
+        capture = self._capture
+        if capture is not None and capture.plan is not None:
+            with self._entered():
+                if self._activations.cares(capture.plan, name, "input"):
+                    self._activations.offer(name, "input", args, kwargs)
+                self._activations.offer(name, "output", output)
 
     def get_collection(self, name: str, create: bool = True) -> Collection:
         """Returns a collection of this hook, made when there is none; see `BaseHook`."""
@@ -307,6 +350,31 @@ class Hook(BaseHook):
 
     # ---- a step
 
+    def begin_step(self, module: torch.nn.Module) -> None:
+        """Begins a step, where no forward of a registered module does.
+
+        Args:
+            module: one that was registered with `begins_steps=False`. What its parts take and
+                return from now on is saved until its own forward ends, if it is called at all.
+
+        Raises:
+            SMDebugError: the module is not registered.
+
+        Example:
+            >>> hook.register_module(model, begins_steps=False)  # doctest: +SKIP
+            >>> hook.begin_step(model)  # doctest: +SKIP
+        """
+        for registration in self._registrations:
+            if registration.module is module:
+                registration.calls += 1
+                self._begin_forward(registration, (), {})
+                return
+        if not self._closed and not self._forked:
+            raise SMDebugError(
+                f"module must be registered first, got {checks.shown(type(module).__name__)}; "
+                "call hook.register_module(module, begins_steps=False)"
+            )
+
     def _require_steps(self, loss: str) -> None:
         """Says, once, that losses are computed and no step was seen."""
         if self._steps.step < 0 and self._registrations and not self._warned and not self._closed:
@@ -322,7 +390,28 @@ class Hook(BaseHook):
         if in_backward() or self._closed or self._forked:
             return
         registration.calls += 1
+        if registration.begins_steps:
+            self._begin_forward(registration, args, kwargs)
+        else:
+            self._go_on(registration, args, kwargs)
+
+    def _go_on(self, registration: Registration, args: Any, kwargs: Any) -> None:
+        """A further module is called in a step that has begun."""
+        capture = self._capture
+        if capture is None or capture.plan is None:
+            return
+        with self._entered():
+            if registration.calls == 1 and registration not in self._begun:
+                self._take_weights(registration, capture)
+                self._gradients.begin(capture, list(self._registrations))
+            self._activations.watch(registration, capture.plan, args, kwargs)
+
+    def _begin_forward(self, registration: Registration, args: Any, kwargs: Any) -> None:
+        """Begins a step with the forward of a module."""
         self._stop_if_asked()
+        if registration.follows_training:
+            training = original_module(registration.module).training
+            self._steps.set_mode(ModeKeys.TRAIN if training else ModeKeys.EVAL)
         capture = self._begin_step()
         if capture is None:
             self._stop_watching()
@@ -338,7 +427,7 @@ class Hook(BaseHook):
             self._gradients.stop()
             return
         with self._entered():
-            registrations = list(self._registrations)
+            registrations = self._begun = list(self._registrations)
             if any([each.refresh() for each in registrations]):
                 # What is remembered is about parts that may be gone.
                 self._plan.forget()

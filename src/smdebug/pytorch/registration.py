@@ -59,7 +59,12 @@ class Registration:
         calls: how often its forward was seen.
         in_place: whether it was compiled in place (`module.compile()`).
         lazy: whether some of its parameters are not made yet.
+        begins_steps: whether its forwards are steps, or belong to those of another one.
+        follows_training: whether the mode of its steps is what `module.training` says.
     """
+
+    begins_steps = True
+    follows_training = False
 
     def __init__(self, module: torch.nn.Module, others: Iterable[Registration] = ()) -> None:
         self.module = module

@@ -1,0 +1,1 @@
+"""Hooks on scripts that know nothing of them."""

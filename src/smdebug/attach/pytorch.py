@@ -1,0 +1,172 @@
+"""Attaching to PyTorch: the outermost modules that an optimizer trains, and their losses."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules.loss import _Loss
+
+from smdebug.hook.patch import Patch
+from smdebug.pytorch.backward_losses import BackwardLosses
+from smdebug.pytorch.context import is_traced
+from smdebug.pytorch.hook import Hook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from smdebug.attach.job import AttachedJob
+    from smdebug.hook.attachment import Handle
+
+logger = logging.getLogger("smdebug.attach")
+
+# Every call of every module asks a question as long as something is looked for. What was not
+# called in that many steps is not looked for any longer.
+_PATIENCE = 100
+
+
+class PytorchWatch:
+    """Registers what training calls, as a script of one's own would.
+
+    A module counts when an optimizer holds one of its parameters; so neither the parts that a model
+    tries out while it is built, nor a teacher or a metric, are taken for it. In a script without
+    optimizers it counts as soon as its parameters have gradients. Modules that one optimizer trains
+    together make common steps.
+
+    Args:
+        job: has the hook.
+    """
+
+    def __init__(self, job: AttachedJob) -> None:
+        self._job = job
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._roots: dict[torch.nn.Module, Handle] = {}
+        self._inside = threading.local()
+        self._looking = True
+        self._since = 0
+        self._losses_alone: weakref.WeakKeyDictionary[torch.nn.Module, bool]
+        self._losses_alone = weakref.WeakKeyDictionary()
+        self._losses: BackwardLosses | None = None
+        Patch(torch.optim.Optimizer, "add_param_group", self._telling_optimizer)
+        Patch(torch.nn.Module, "__call__", self._telling_call)
+        Patch(_Loss, "__call__", self._telling_loss)
+
+    def _hook(self) -> Hook | None:
+        """The hook, once it watches something."""
+        made = self._job.made
+        return made if isinstance(made, Hook) and made.has_registered_module else None
+
+    # ---- what stands in the place of PyTorch's functions
+
+    def _telling_optimizer(self, add: Callable[..., Any]) -> Callable[..., Any]:
+        def add_param_group(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+            result = add(optimizer, *args, **kwargs)
+            self._optimizers.add(optimizer)
+            self._look()
+            return result
+
+        return add_param_group
+
+    def _telling_call(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        inside = self._inside
+
+        def outermost_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            # In this order: in a graph that is compiled the first question is a constant.
+            if torch.compiler.is_compiling() or not self._looking or getattr(inside, "yes", False):
+                return call(module, *args, **kwargs)
+            self._called(module)
+            inside.yes = True
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                inside.yes = False
+
+        return outermost_call
+
+    def _telling_loss(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def loss_call(loss: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            output = call(loss, *args, **kwargs)
+            hook = self._hook()
+            if hook is not None and not is_traced() and self._stands_alone(hook, loss):
+                # Not registered: many models make one for every batch.
+                hook.loss_computed(loss, args, kwargs, output)
+            return output
+
+        return loss_call
+
+    def _stands_alone(self, hook: Hook, loss: torch.nn.Module) -> bool:
+        """Whether a loss is no part of a registered model, which is watched with its parts."""
+        alone = self._losses_alone.get(loss)
+        if alone is None:
+            alone = self._losses_alone[loss] = loss not in hook.module_set
+        return alone
+
+    # ---- finding the modules
+
+    def _look(self) -> None:
+        """Has the calls of modules looked at from now on."""
+        hook = self._hook()
+        self._looking, self._since = True, 0 if hook is None else hook.step
+
+    def _called(self, module: torch.nn.Module) -> None:
+        """Registers an outermost module if it is trained and not registered yet."""
+        hook = self._hook()
+        if hook is not None and (hook.closed or hook.step - self._since > _PATIENCE):
+            self._looking = False
+            return
+        if not isinstance(module, torch.nn.Module) or not self._is_new(module):
+            return
+        self._drop(module)
+        hook = self._job.hook(Hook)
+        if hook is None:
+            self._looking = False
+            return
+        self._losses = self._losses or BackwardLosses(self._hook)
+        trainers = self._trainers(module)
+        alone = not any(trainers & self._trainers(root) for root in self._roots)
+        self._roots[module] = hook.register_module(module, begins_steps=alone, follow_training=True)
+        logger.info("the hook watches %s", type(module).__name__)
+        self._looking = bool(self._held() - self._covered())
+
+    def _is_new(self, module: torch.nn.Module) -> bool:
+        """Whether a module is trained, and no registered one has it for a part."""
+        parameters = {id(each) for each in module.parameters()}
+        if parameters <= self._covered():
+            return False
+        if self._optimizers:
+            return bool(parameters & (self._held() - self._covered()))
+        # Other frameworks train modules of PyTorch too, by means of their own.
+        untrained = all(each.grad is None for each in module.parameters())
+        return not untrained and self._job.made is None
+
+    def _drop(self, module: torch.nn.Module) -> None:
+        """Takes back what a new module has for a part, and what is no longer trained."""
+        if self._roots and self._optimizers:
+            # An optimizer and its scheduler hold each other.
+            gc.collect()
+        parts = set(module.modules())
+        for root, handle in list(self._roots.items()):
+            if root in parts or (self._optimizers and not self._trainers(root)):
+                handle.remove()
+                del self._roots[root]
+
+    def _trainers(self, module: torch.nn.Module) -> set[int]:
+        """The optimizers that hold a parameter of a module."""
+        parameters = {id(each) for each in module.parameters()}
+        return {id(each) for each in self._optimizers if parameters & _held_by(each)}
+
+    def _held(self) -> set[int]:
+        return {key for each in self._optimizers for key in _held_by(each)}
+
+    def _covered(self) -> set[int]:
+        hook = self._hook()
+        parts = () if hook is None else hook.module_set
+        return {id(each) for part in parts for each in part.parameters(recurse=False)}
+
+
+def _held_by(optimizer: torch.optim.Optimizer) -> set[int]:
+    return {id(each) for group in optimizer.param_groups for each in group["params"]}

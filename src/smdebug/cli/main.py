@@ -1,0 +1,49 @@
+"""The command `smdebug`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from smdebug._version import __version__
+from smdebug.cli.run import run
+from smdebug.cli.terminal import say
+from smdebug.exceptions import SMDebugError
+
+if TYPE_CHECKING:
+    from smdebug.cli.run import Launch
+
+app = typer.Typer(
+    name="smdebug",
+    help="Tornasole, the training debugger.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+# What follows the script is the script's, whatever it looks like.
+app.command(context_settings={"allow_interspersed_args": False})(run)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: bool = typer.Option(False, "--version", help="Show the version and exit."),
+) -> None:
+    if version:
+        typer.echo(f"smdebug {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Runs the command line."""
+    launches: list[Launch] = []
+    try:
+        app(obj=launches)
+    except (SMDebugError, FileNotFoundError) as error:
+        say(f"error: {error}")
+        sys.exit(2)
+    except SystemExit:
+        if not launches:
+            raise
+    launches[0].run()

@@ -1,0 +1,87 @@
+"""A Python program, run in this process as if it had been started by itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from smdebug.exceptions import SMDebugValueError
+
+
+@dataclass
+class Program:
+    """A script or a module, with its arguments.
+
+    Args:
+        name: the path of a script, or the name of a module.
+        arguments: what it finds in `sys.argv` behind its own name.
+        is_module: whether the name is that of a module, as behind `python -m`.
+    """
+
+    name: str
+    arguments: list[str]
+    is_module: bool = False
+
+    def check(self) -> None:
+        """Raises `SMDebugValueError` when there is no such script."""
+        if not self.is_module and not Path(self.name).is_file():
+            raise SMDebugValueError(
+                f"the program must be a Python script, got {self.name!r}, which is no file; a "
+                "module is run with -m NAME"
+            )
+
+    def run(self) -> None:
+        """Runs it; what it raises is shown as if it had been started by itself.
+
+        Raises:
+            SystemExit: it ended by that, or by an exception.
+        """
+        spec, code, file = self._found()
+        main = ModuleType("__main__")
+        # Processes that it spawns find their way by these.
+        attributes: dict[str, Any] = {"__file__": file, "__cached__": None}
+        attributes["__spec__"] = spec if self.is_module else None
+        attributes["__loader__"] = spec.loader
+        attributes["__package__"] = spec.parent if self.is_module else None
+        vars(main).update(attributes)
+        sys.modules["__main__"] = main
+        sys.argv = [file, *self.arguments]
+        # What the interpreter itself has put there belongs to the launcher.
+        sys.path[0] = "" if self.is_module else str(Path(file).resolve().parent)
+        try:
+            exec(code, vars(main))
+        except Exception as error:
+            # The frame of this function is nobody's business.
+            inner = None if error.__traceback__ is None else error.__traceback__.tb_next
+            sys.excepthook(type(error), error.with_traceback(inner), inner)
+            sys.exit(1)
+
+    def _found(self) -> tuple[ModuleSpec, CodeType, str]:
+        if not self.is_module:
+            loader = SourceFileLoader("__main__", self.name)
+            code = loader.source_to_code(Path(self.name).read_bytes(), self.name)
+            return ModuleSpec("__main__", loader, origin=self.name), code, self.name
+        sys.path[0] = ""
+        spec = self._spec_of(self.name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = self._spec_of(f"{self.name}.__main__")
+        get_code = getattr(None if spec is None else spec.loader, "get_code", None)
+        found = None if spec is None or get_code is None else get_code(spec.name)
+        if spec is None or found is None:
+            raise SMDebugValueError(
+                f"-m must name a module that can be run, got {self.name!r}, which cannot be found "
+                "or has no __main__"
+            )
+        return spec, found, spec.origin or self.name
+
+    @staticmethod
+    def _spec_of(name: str) -> ModuleSpec | None:
+        try:
+            return importlib.util.find_spec(name)
+        except ModuleNotFoundError:
+            return None
