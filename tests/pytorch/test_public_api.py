@@ -16,7 +16,9 @@ NAMES = [
     "get_collection", "get_collections", "get_hook", "modes", "reset_collections", "set_hook",
 ]  # fmt: skip
 SIGNATURES = {
-    "register_module": "self module",
+    "register_module": "self module begins_steps follow_training",
+    "begin_step": "self module",
+    "loss_computed": "self loss_module args kwargs output",
     "register_loss": "self loss_module",
     "register_hook": "self module",
     "set_mode": "self mode",

@@ -39,11 +39,19 @@ def main() -> None:
     """Runs the command line."""
     launches: list[Launch] = []
     try:
-        app(obj=launches)
+        _parse(launches)
+        run_program = launches[0].prepare()
     except (SMDebugError, FileNotFoundError) as error:
         say(f"error: {error}")
         sys.exit(2)
+    # Outside of everything that has an opinion on exceptions.
+    run_program()
+
+
+def _parse(launches: list[Launch]) -> None:
+    """Does what the command line says; the process ends with it, unless a program is launched."""
+    try:
+        app(obj=launches)
     except SystemExit:
         if not launches:
             raise
-    launches[0].run()

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import SMDebugValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass
@@ -35,13 +38,19 @@ class Program:
                 "module is run with -m NAME"
             )
 
-    def run(self) -> None:
-        """Runs it; what it raises is shown as if it had been started by itself.
+    def load(self) -> Callable[[], None]:
+        """Finds and compiles it; returns what runs it.
+
+        What runs it raises `SystemExit` when the program ended by that, or by an exception, which
+        is shown as if the program had been started by itself.
 
         Raises:
-            SystemExit: it ended by that, or by an exception.
+            SMDebugValueError: there is no such module.
         """
-        spec, code, file = self._found()
+        # What the interpreter itself has put there belongs to the launcher.
+        sys.path[0] = "" if self.is_module else str(Path(self.name).resolve().parent)
+        spec, code = self._found()
+        file = spec.origin or self.name
         main = ModuleType("__main__")
         # Processes that it spawns find their way by these.
         attributes: dict[str, Any] = {"__file__": file, "__cached__": None}
@@ -50,23 +59,25 @@ class Program:
         attributes["__package__"] = spec.parent if self.is_module else None
         vars(main).update(attributes)
         sys.modules["__main__"] = main
-        sys.argv = [file, *self.arguments]
-        # What the interpreter itself has put there belongs to the launcher.
-        sys.path[0] = "" if self.is_module else str(Path(file).resolve().parent)
-        try:
-            exec(code, vars(main))
-        except Exception as error:
-            # The frame of this function is nobody's business.
-            inner = None if error.__traceback__ is None else error.__traceback__.tb_next
-            sys.excepthook(type(error), error.with_traceback(inner), inner)
-            sys.exit(1)
+        sys.argv = [file if self.is_module else self.name, *self.arguments]
 
-    def _found(self) -> tuple[ModuleSpec, CodeType, str]:
+        def run() -> None:
+            try:
+                exec(code, vars(main))
+            except Exception as error:
+                # The frame of this function is nobody's business.
+                inner = None if error.__traceback__ is None else error.__traceback__.tb_next
+                sys.excepthook(type(error), error.with_traceback(inner), inner)
+                sys.exit(1)
+
+        return run
+
+    def _found(self) -> tuple[ModuleSpec, CodeType]:
         if not self.is_module:
-            loader = SourceFileLoader("__main__", self.name)
-            code = loader.source_to_code(Path(self.name).read_bytes(), self.name)
-            return ModuleSpec("__main__", loader, origin=self.name), code, self.name
-        sys.path[0] = ""
+            file = str(Path(self.name).absolute())
+            loader = SourceFileLoader("__main__", file)
+            code = loader.source_to_code(Path(file).read_bytes(), file)
+            return ModuleSpec("__main__", loader, origin=file), code
         spec = self._spec_of(self.name)
         if spec is not None and spec.submodule_search_locations is not None:
             spec = self._spec_of(f"{self.name}.__main__")
@@ -77,7 +88,7 @@ class Program:
                 f"-m must name a module that can be run, got {self.name!r}, which cannot be found "
                 "or has no __main__"
             )
-        return spec, found, spec.origin or self.name
+        return spec, found
 
     @staticmethod
     def _spec_of(name: str) -> ModuleSpec | None:

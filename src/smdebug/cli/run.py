@@ -16,8 +16,11 @@ from smdebug.config import environment
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.job_file import parse_job_file, read_json_object
 from smdebug.exceptions import SMDebugValueError
+from smdebug.rules.registry import RuleSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from smdebug.attach.job import AttachedJob
 
 _HELP = (
@@ -44,16 +47,25 @@ class Launch:
     program: Program
     description: dict[str, Any] | None
 
-    def run(self) -> None:
-        """Runs the program; the process then ends as the program did."""
+    def prepare(self) -> Callable[[], None]:
+        """Attaches to what the program will import; returns what runs it.
+
+        Raises:
+            SMDebugError: there is no such program.
+        """
         if self.description is None:
-            self.program.run()
-            return
+            return self.program.load()
+        # In this order: a package may import its framework before its module is even found.
         job = attach(self.description, "smdebug run")
-        try:
-            self.program.run()
-        finally:
-            self._report(job)
+        run = self.program.load()
+
+        def watched() -> None:
+            try:
+                run()
+            finally:
+                self._report(job)
+
+        return watched
 
     def _report(self, job: AttachedJob) -> None:
         if job.made is not None:
@@ -83,7 +95,7 @@ def run(
     ] = None,
     save: Annotated[
         str | None,
-        typer.Option(help="Collections to save, with commas: weights,gradients; or all."),
+        typer.Option(help="Collections to save: weights,gradients; or all."),
     ] = None,
     every: Annotated[
         int | None, typer.Option(help="Save every N steps.", metavar="N", min=1)
@@ -122,7 +134,10 @@ def run(
         }
         _lay_over(description, parameters, save)
         chosen = _choose_place(description, out, target)
-        parse_job_file(description, "smdebug run")
+        options = parse_job_file(description, "smdebug run").options
+        for rule in options.rules:
+            # Here, and not when training begins.
+            RuleSpec(rule).needs()
         if chosen:
             say(f"saving to {description['LocalPath']}")
     # Not run in here: the parser of the command line would meet what the script raises.

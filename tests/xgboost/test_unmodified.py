@@ -1,0 +1,42 @@
+"""Training scripts that know nothing of hooks: they train the same, and their runs are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unmodified import check_same, run_alone, run_imported, run_launched
+
+from smdebug.trials import create_trial
+
+PROGRAMS = Path(__file__).parent / "programs" / "unmodified"
+
+
+def test_train(tmp_path: Path) -> None:
+    script = PROGRAMS / "train.py"
+    collections = "feature_importance,labels,predictions,hyperparameters,average_shap,trees"
+    options = ["--out", "run", "--save", collections, "--every", "1"]
+    alone = run_alone(script, tmp_path)
+    check_same(alone, run_launched(script, tmp_path, options))
+    trial = create_trial(str(tmp_path / "run"))
+    # The second training goes on where the first has ended.
+    assert trial.steps() == list(range(16))
+    metric = trial.tensor("validation-logloss")
+    assert [metric.value(step).item() for step in metric.steps()] == alone.values("loss")
+    assert len(trial.tensor("labels").value(0)) == 50
+    assert trial.tensor("hyperparameters/max_depth").value(0).item() == 3
+    assert trial.tensor_names(collection="average_shap")
+
+
+@pytest.mark.parametrize("how", ["launched", "imported"])
+def test_an_estimator(how: str, tmp_path: Path) -> None:
+    script = PROGRAMS / "estimator.py"
+    alone = run_alone(script, tmp_path)
+    if how == "launched":
+        check_same(alone, run_launched(script, tmp_path, ["--out", "run", "--every", "1"]))
+    else:
+        parameters = {"save_interval": "1"}
+        job = {"LocalPath": str(tmp_path / "run"), "HookParameters": parameters}
+        check_same(alone, run_imported(script, tmp_path, job))
+    metric = create_trial(str(tmp_path / "run")).tensor("validation_0-rmse")
+    assert [metric.value(step).item() for step in metric.steps()] == alone.values("loss")
