@@ -20,6 +20,8 @@ nox.options.sessions = [
 ]  # fmt: skip
 
 TORCH = "torch==2.13.0"
+# Other people's trainers, which the hook has callbacks for.
+TRAINERS = ["transformers>=5", "lightning>=2.5", "accelerate>=1.10"]
 TENSORFLOW = "tensorflow-cpu==2.21.0"
 # The last one with Keras 2 and Estimator; it needs the packages of that time.
 TENSORFLOW_LEGACY = ["tensorflow-cpu==2.15.1", "numpy<2", "pyarrow<26", "pandas<3"]
@@ -86,7 +88,7 @@ def mxnet(session: nox.Session) -> None:
 @nox.session
 def pytorch(session: nox.Session) -> None:
     """The PyTorch hook, its examples and the demo."""
-    install(session, "-e", ".[cloud,sql,demo]", TORCH, *TEST_PACKAGES)
+    install(session, "-e", ".[cloud,sql,demo]", TORCH, *TRAINERS, *TEST_PACKAGES)
     session.run("pytest", *PARALLEL, "tests/pytorch", *session.posargs)
 
 

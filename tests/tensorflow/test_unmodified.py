@@ -35,4 +35,4 @@ def test_one_import(tmp_path: Path) -> None:
     job = {"LocalPath": str(tmp_path / "run"), "HookParameters": {"save_interval": "2"}}
     check_same(run_alone(SCRIPT, tmp_path), run_imported(SCRIPT, tmp_path, job))
     trial = create_trial(str(tmp_path / "run"))
-    assert set(trial.modes()) == {modes.TRAIN, modes.EVAL}
+    assert set(trial.modes()) == {modes.TRAIN, modes.EVAL, modes.PREDICT}

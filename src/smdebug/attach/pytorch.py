@@ -46,14 +46,14 @@ class PytorchWatch:
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._roots: dict[torch.nn.Module, Handle] = {}
         self._inside = threading.local()
-        self._looking = True
         self._since = 0
+        self._calls: Patch | None = None
         self._losses_alone: weakref.WeakKeyDictionary[torch.nn.Module, bool]
         self._losses_alone = weakref.WeakKeyDictionary()
         self._losses: BackwardLosses | None = None
         Patch(torch.optim.Optimizer, "add_param_group", self._telling_optimizer)
-        Patch(torch.nn.Module, "__call__", self._telling_call)
         Patch(_Loss, "__call__", self._telling_loss)
+        self._look()
 
     def _hook(self) -> Hook | None:
         """The hook, once it watches something."""
@@ -76,7 +76,12 @@ class PytorchWatch:
 
         def outermost_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             # In this order: in a graph that is compiled the first question is a constant.
-            if torch.compiler.is_compiling() or not self._looking or getattr(inside, "yes", False):
+            # What torch.compile has kept of a module may come by here when nobody looks any more.
+            if (
+                torch.compiler.is_compiling()
+                or self._calls is None
+                or getattr(inside, "yes", False)
+            ):
                 return call(module, *args, **kwargs)
             self._called(module)
             inside.yes = True
@@ -110,27 +115,35 @@ class PytorchWatch:
     def _look(self) -> None:
         """Has the calls of modules looked at from now on."""
         hook = self._hook()
-        self._looking, self._since = True, 0 if hook is None else hook.step
+        self._since = 0 if hook is None else hook.step
+        if self._calls is None:
+            self._calls = Patch(torch.nn.Module, "__call__", self._telling_call)
+
+    def _stop_looking(self) -> None:
+        if self._calls is not None:
+            self._calls.remove()
+            self._calls = None
 
     def _called(self, module: torch.nn.Module) -> None:
         """Registers an outermost module if it is trained and not registered yet."""
         hook = self._hook()
         if hook is not None and (hook.closed or hook.step - self._since > _PATIENCE):
-            self._looking = False
+            self._stop_looking()
             return
         if not isinstance(module, torch.nn.Module) or not self._is_new(module):
             return
         self._drop(module)
         hook = self._job.hook(Hook)
         if hook is None:
-            self._looking = False
+            self._stop_looking()
             return
         self._losses = self._losses or BackwardLosses(self._hook)
         trainers = self._trainers(module)
         alone = not any(trainers & self._trainers(root) for root in self._roots)
         self._roots[module] = hook.register_module(module, begins_steps=alone, follow_training=True)
         logger.info("the hook watches %s", type(module).__name__)
-        self._looking = bool(self._held() - self._covered())
+        if not self._held() - self._covered():
+            self._stop_looking()
 
     def _is_new(self, module: torch.nn.Module) -> bool:
         """Whether a module is trained, and no registered one has it for a part."""
