@@ -43,9 +43,9 @@ from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.store import open_store
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import TracebackType
 
+    from smdebug.config.job_file import JobSource
     from smdebug.config.options import HookOptions
     from smdebug.hook.capture import Taken
     from smdebug.hook.export import Export
@@ -121,12 +121,13 @@ class BaseHook(HookCollections):
         set_hook(self)
 
     @classmethod
-    def create_from_json_file(cls: type[_Hook], json_file_path: str | Path | None = None) -> _Hook:
+    def create_from_json_file(cls: type[_Hook], json_file_path: JobSource | None = None) -> _Hook:
         """Makes the hook that a job file describes.
 
         Args:
-            json_file_path: the file; `SMDEBUG_CONFIG_FILE_PATH`, or SageMaker's place for it, when
-                None.
+            json_file_path: the file, or a dict with what would be in it, such as the request that
+                the SageMaker SDK makes; `SMDEBUG_CONFIG_FILE_PATH`, or SageMaker's place for it,
+                when None.
 
         Raises:
             FileNotFoundError: there is no such file.
