@@ -546,21 +546,23 @@ class BaseHook(HookCollections):
 
     # ---- inside
 
-    def _put(self, taken: Taken) -> None:
-        """Puts something that a user saved to the step it belongs to."""
+    def _put(self, *taken: Taken) -> None:
+        """Puts what a user saved to the step it belongs to, all of it at once."""
         step = self._steps.current()
         if step.number > self._steps.step:
             # The mode of a step that has not begun is not known for sure.
             self._early = self._early or StepCapture(step, None)
-            self._early.add(taken)
+            for each in taken:
+                self._early.add(each)
             return
         if self._capture is None and step.number == self._steps.step:
             self._capture = StepCapture(step, None)
         if self._capture is not None and self._capture.step == step:
-            self._capture.add(taken)
+            for each in taken:
+                self._capture.add(each)
             return
         # An older step: the last one of a mode that is current again.
-        self._submit(step, time.time(), [taken], finish=True)
+        self._submit(step, time.time(), list(taken), finish=True)
 
     def _hand_over(self, finish: bool = False) -> None:
         """Gives what was taken at the present step to the writer."""
