@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from smdebug.config import environment
+from smdebug.mode_keys import ModeKeys
 from smdebug.trials import Trial, create_trial
 
 if TYPE_CHECKING:
@@ -121,6 +122,32 @@ class Job:
         """Whether nothing was written at all."""
         written = [path for path in self.root.rglob("*") if path.is_file()]
         return all(path.parent == self._config for path in written)
+
+
+def requests(folder: Path) -> list[Any]:
+    """The same request in all forms in which a hook can be made from it."""
+    hook = {
+        "S3OutputPath": "s3://bucket/debug", "LocalPath": str(folder / "run"),
+        "HookParameters": {"save_interval": "7", "eval.save_interval": "3"},
+        "CollectionConfigurations": [
+            {"CollectionName": "losses", "CollectionParameters": {"save_interval": "5"}},
+        ],
+    }  # fmt: skip
+    whole = {"TrainingJobName": "job", "DebugHookConfig": hook}
+    files = [folder / "request.json", folder / "whole.json"]
+    for file, content in zip(files, (hook, whole), strict=True):
+        file.write_text(json.dumps(content), encoding="utf-8")
+    return [hook, whole, *files, str(files[0])]
+
+
+def assert_as_requested(hook: Any, folder: Path) -> None:
+    """Whether a hook is what `requests` asks for."""
+    assert hook.out_dir == str(folder / "run")
+    intervals = [hook.save_config.get_save_config(mode).save_interval for mode in ModeKeys]
+    assert intervals == [7, 3, 7, 7]
+    losses = hook.get_collection("losses").save_config
+    assert [losses.get_save_config(mode).save_interval for mode in ModeKeys] == [5, 5, 5, 5]
+    assert "losses" in hook.include_collections
 
 
 class Ended:

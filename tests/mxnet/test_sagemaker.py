@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tests.import_paths import missing_paths
+from tests.sagemaker_job import assert_as_requested, requests
+
+import smdebug.mxnet as smd
 
 if TYPE_CHECKING:
     from tests.sagemaker_job import Job
@@ -57,3 +61,17 @@ def test_switched_off_it_trains_the_same(sagemaker_job: Job) -> None:
     on = sagemaker_job.run(SCRIPT, "get_hook", flags=MXNET_ITSELF)
     assert on.told == off.told
     assert not sagemaker_job.is_untouched()
+
+
+def test_a_request_makes_a_hook(tmp_path: Path) -> None:
+    ways: list[Any] = [smd.Hook.create_from_json_file, smd.get_hook]
+    for source in requests(tmp_path):
+        for way in ways:
+            smd.del_hook()
+            hook = way(source)
+            assert type(hook) is smd.Hook
+            assert_as_requested(hook, tmp_path)
+
+
+def test_every_import_path_of_smdebug_1_0() -> None:
+    assert missing_paths("mxnet") == []

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import tensorflow as tf
+from tests.import_paths import missing_paths
+from tests.sagemaker_job import assert_as_requested, requests
 
 import smdebug.tensorflow as smd
 
@@ -125,3 +127,24 @@ def test_switched_off_it_trains_the_same(sagemaker_job: Job, script: str) -> Non
     on = sagemaker_job.run(path, "get_hook", flags=FLAGS, **QUIET)
     assert on.told == off.told
     assert not sagemaker_job.is_untouched()
+
+
+@pytest.mark.parametrize("kind", ["keras", "session", "estimator"])
+def test_a_request_makes_a_hook(tmp_path: Path, kind: str) -> None:
+    classes: dict[str, Any] = {
+        "keras": smd.KerasHook, "session": smd.SessionHook, "estimator": smd.EstimatorHook,
+    }  # fmt: skip
+    ways: list[Any] = [
+        classes[kind].create_from_json_file,
+        lambda each: smd.get_hook(kind, each, True),
+    ]
+    for source in requests(tmp_path):
+        for way in ways:
+            smd.del_hook()
+            hook = way(source)
+            assert type(hook) is classes[kind]
+            assert_as_requested(hook, tmp_path)
+
+
+def test_every_import_path_of_smdebug_1_0() -> None:
+    assert missing_paths("tensorflow") == []
