@@ -116,8 +116,8 @@ def xgboost(session: nox.Session) -> None:
 
 @nox.session
 def interop(session: nox.Session) -> None:
-    """Runs written by one library and read by the other."""
-    install(session, "-e", ".[cloud,sql]", *TEST_PACKAGES)
+    """Runs written by one library and read by the other; scripts that run with either."""
+    install(session, "-e", ".[cloud,sql]", TORCH, *TEST_PACKAGES)
     session.run(
         "pytest", *PARALLEL, "tests/interop", *session.posargs,
         env={"TORNASOLE_PEER_PYTHON": peer_python(session)},

@@ -8,6 +8,9 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.sagemaker_job import Job
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +36,11 @@ def bucket() -> Iterator[str]:
             yield "runs"
     finally:
         server.stop()
+
+
+@pytest.fixture
+def sagemaker_job(tmp_path: Path) -> Job:
+    """A training job of SageMaker, emulated in a directory of its own."""
+    from tests.sagemaker_job import Job
+
+    return Job(tmp_path / "ml")

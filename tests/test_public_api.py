@@ -32,8 +32,18 @@ NAMES = {
     "smdebug.core.collection_manager": ["CollectionManager"],
     "smdebug.core.save_config": ["SaveConfig", "SaveConfigMode"],
     "smdebug.core.reduction_config": ["ALLOWED_NORMS", "ALLOWED_REDUCTIONS", "ReductionConfig"],
-    "smdebug.core.access_layer": ["check_dir_exists", "has_training_ended", "training_has_ended"],
-    "smdebug.core.logger": ["get_logger"],
+    "smdebug.core.access_layer": [
+        "TSAccessFile", "TSAccessS3", "check_dir_exists", "has_training_ended",
+        "is_rule_signalled_gracetime_passed", "training_has_ended",
+    ],
+    "smdebug.core.access_layer.s3handler": [
+        "DeleteRequest", "ListRequest", "ReadObjectRequest", "S3Handler",
+    ],
+    "smdebug.core.hook_utils": ["verify_and_get_out_dir"],
+    "smdebug.core.json_config": ["create_hook_from_json_config", "get_json_config_as_dict"],
+    "smdebug.core.locations": ["IndexFileLocationUtils", "TensorFileLocation"],
+    "smdebug.core.logger": ["DuplicateLogFilter", "get_logger"],
+    "smdebug.core.utils": ["FRAMEWORK", "is_s3", "match_inc", "split"],
     "smdebug.core.sagemaker_utils": ["is_sagemaker_job"],
 }  # fmt: skip
 
@@ -53,6 +63,22 @@ SIGNATURES = {
     "smdebug.trials.Tensor.reduction_values": "self step_num mode worker",
     "smdebug.trials.Tensor.shape": "self step_num mode worker",
     "smdebug.trials.Tensor.prev_steps": "self step n mode",
+    "smdebug.core.access_layer.TSAccessFile": "path mode",
+    "smdebug.core.access_layer.TSAccessS3": (
+        "bucket_name key_name aws_access_key_id aws_secret_access_key binary"
+    ),
+    "smdebug.core.access_layer.s3handler.S3Handler.get_objects": (
+        "object_requests use_multiprocessing n_process"
+    ),
+    "smdebug.core.access_layer.s3handler.ListRequest": "Bucket Prefix Delimiter StartAfter",
+    "smdebug.core.json_config.add_collections_to_manager": (
+        "collection_manager params_dict hook_params"
+    ),
+    "smdebug.core.json_config.create_hook_from_json_config": (
+        "hook_cls json_config_path default_values"
+    ),
+    "smdebug.core.json_config.collect_hook_config_params": "params_dict",
+    "smdebug.core.utils.ensure_dir": "file_path is_file",
     "smdebug.rules.Rule": "base_trial action_str other_trials",
     "smdebug.rules.invoke_rule": "rule_obj start_step end_step raise_eval_cond",
     "smdebug.rules.run_rules": "trial rules follow record on_finding",

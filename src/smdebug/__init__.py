@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug._version import __version__
 from smdebug.config.collection import Collection, CollectionKeys
+from smdebug.config.log import install_log
 from smdebug.config.reduction import ReductionConfig
 from smdebug.config.save import SaveConfig, SaveConfigMode
 from smdebug.mode_keys import ModeKeys as modes
@@ -26,6 +27,8 @@ __all__ = [
     "create_trial",
     "modes",
 ]
+
+install_log()
 
 
 def __getattr__(name: str) -> Any:

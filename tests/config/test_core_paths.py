@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
 
 import pytest
 
+import smdebug
 from smdebug.config.collection import Collection
 from smdebug.core.collection_manager import CollectionManager
 from smdebug.core.json_config import (
@@ -16,9 +18,6 @@ from smdebug.core.json_config import (
     get_json_config_as_dict,
 )
 from smdebug.core.sagemaker_utils import is_sagemaker_job
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PATHS = {
     "modes": "ModeKeys ALLOWED_MODES ALLOWED_MODE_NAMES MODE_STEP_PLUGIN_NAME MODE_PLUGIN_NAME "
@@ -34,10 +33,48 @@ PATHS = {
     "reductions": "REDUCTIONS_PREFIX get_numpy_reduction get_reduction_tensor_name "
     "reverse_reduction_tensor_name",
     "json_config": "CONFIG_FILE_PATH_ENV_STR DEFAULT_SAGEMAKER_OUTDIR get_json_config_as_dict "
-    "get_include_collections collect_hook_config_params add_collections_to_manager",
+    "get_include_collections collect_hook_config_params add_collections_to_manager "
+    "create_hook_from_json_config",
     "config_constants": "CONFIG_FILE_PATH_ENV_STR DEFAULT_SAGEMAKER_OUTDIR METADATA_FILENAME",
     "sagemaker_utils": "is_sagemaker_job",
+    "tensor": "Tensor StepState",
+    "writer": "FileWriter",
+    "reader": "FileReader",
+    "access_layer": "TSAccessFile TSAccessS3 training_has_ended has_training_ended "
+    "check_dir_exists is_rule_signalled_gracetime_passed ENV_RULE_STOP_SIGNAL_FILENAME "
+    "DEFAULT_GRACETIME_FOR_RULE_STOP_SEC",
+    "access_layer.file": "get_temp_path SMDEBUG_TEMP_PATH_SUFFIX TSAccessFile",
+    "access_layer.s3": "TSAccessS3",
+    "access_layer.s3handler": "S3Handler ListRequest ReadObjectRequest DeleteRequest",
+    "locations": "TensorFileLocation IndexFileLocationUtils",
+    "utils": "is_s3 ensure_dir match_inc flatten split get_path_to_collections make_numpy_array "
+    "parse_worker_name_from_file get_worker_name_from_collection_file serialize_tf_device "
+    "deserialize_tf_device FRAMEWORK",
+    "hook_utils": "verify_and_get_out_dir",
+    "logger": "get_logger DuplicateLogFilter",
 }
+
+
+MOVING = Path(__file__).parents[2] / "docs" / "moving.md"
+SOURCE = Path(smdebug.__file__).parent
+
+
+def missing_names() -> list[str]:
+    """What the page about moving says is not there."""
+    rows = [line for line in MOVING.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
+    return [name for row in rows for name in re.findall(r"`(smdebug[\w.]*)`", row.split("|")[1])]
+
+
+@pytest.mark.parametrize("name", missing_names())
+def test_what_the_page_about_moving_says_is_not_there(name: str) -> None:
+    # By their files: importing a framework's package needs the framework.
+    path = SOURCE.joinpath(*name.split(".")[1:])
+    assert not path.exists()
+    assert not path.with_suffix(".py").exists()
+    holder = path.parent.with_suffix(".py")
+    if holder.exists():
+        module, _, attribute = name.rpartition(".")
+        assert not hasattr(importlib.import_module(module), attribute)
 
 
 @pytest.mark.parametrize("name", PATHS)

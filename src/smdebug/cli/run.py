@@ -14,7 +14,7 @@ from smdebug.cli.program import Program
 from smdebug.cli.terminal import say
 from smdebug.config import environment
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.job_file import parse_job_file, read_json_object
+from smdebug.config.job_file import parse_job_file, read_json_object, unwrapped
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.registry import RuleSpec
 
@@ -124,7 +124,7 @@ def run(
     target.check()
     description = None
     if environment.use_smdebug():
-        description = {} if config is None else read_json_object(config)
+        description = {} if config is None else dict(unwrapped(read_json_object(config)))
         parameters = {
             "save_interval": every,
             "reductions": reductions,
@@ -165,7 +165,8 @@ def _choose_place(description: dict[str, Any], out: str | None, program: Program
     """Says where the run goes; True if nobody else had."""
     if out is not None:
         description["LocalPath"] = out
-    if description.get("LocalPath") is not None or environment.in_sagemaker():
+    told = description.get("LocalPath") or description.get("S3OutputPath")
+    if told or environment.in_sagemaker():
         return False
     if environment.distributed_rank()[1] > 1:
         raise SMDebugValueError(

@@ -171,6 +171,13 @@ def keras_callable_cache_type() -> str:
     return checks.choice(name, value.upper(), _CACHE_TYPES)
 
 
+def wants_log() -> bool:
+    """Tells whether the library is to show its messages itself, not leave it to the program."""
+    return in_sagemaker() or any(
+        _is_set(name) for name in _BY_NAME if name.startswith("SMDEBUG_LOG_")
+    )
+
+
 def log_level() -> str:
     """Returns the log level in lower case; `off` is one of them."""
     name, value = _required("SMDEBUG_LOG_LEVEL")
@@ -237,6 +244,10 @@ def _read(name: str) -> tuple[str, str | None]:
         if spelling and value:
             return spelling, value
     return name, variable.default
+
+
+def _is_set(name: str) -> bool:
+    return bool(os.environ.get(name, "").strip())
 
 
 def _required(name: str) -> tuple[str, str]:

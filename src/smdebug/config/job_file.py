@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,13 @@ from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 DEFAULT_SAGEMAKER_OUTDIR = "/opt/ml/output/tensors"
 
-TOP_KEYS = ("LocalPath", "HookParameters", "CollectionConfigurations")
+TOP_KEYS = ("LocalPath", "S3OutputPath", "HookParameters", "CollectionConfigurations")
+# Where a whole request to SageMaker, or its answer about a job, has what is read here.
+REQUEST_KEY = "DebugHookConfig"
 COLLECTION_KEYS = ("CollectionName", "CollectionParameters")
 _SCHEDULE_KEYS = (*SAVE_FIELDS, START_STEP_ALIAS)
 _LIST_OPTIONS = ("include_regex", "include_collections")
@@ -50,6 +53,9 @@ MODE_KEYS = tuple(f"{mode.name.lower()}.{key}" for mode in ModeKeys for key in _
 _NEAR_AT_TOP = 0.85
 
 _logger = logging.getLogger("smdebug.config")
+
+# What a hook can be made from: a file, or what would be in it.
+JobSource = str | Path | Mapping[str, Any]
 
 # Fields of a schedule by the mode they are for; None holds those for all modes.
 _Schedule = dict[ModeKeys | None, dict[str, Any]]
@@ -72,12 +78,13 @@ class JobFile:
 
 
 def read_job_file(
-    path: str | Path | None = None, *, default_save_interval: int = DEFAULT_SAVE_CONFIG_INTERVAL
+    source: JobSource | None = None, *, default_save_interval: int = DEFAULT_SAVE_CONFIG_INTERVAL
 ) -> JobFile:
     """Reads a job file.
 
     Args:
-        path: the file; `SMDEBUG_CONFIG_FILE_PATH`, or SageMaker's place for it, when None.
+        source: the file, or a dict with what would be in it; `SMDEBUG_CONFIG_FILE_PATH`, or
+            SageMaker's place for it, when None.
         default_save_interval: the interval where the file gives none (XGBoost's is 10).
 
     Raises:
@@ -87,7 +94,9 @@ def read_job_file(
     Example:
         >>> read_job_file("job.json").options.save_config  # doctest: +SKIP
     """
-    path = str(path or environment.config_file_path())
+    if isinstance(source, Mapping):
+        return parse_job_file(source, "the dict", default_save_interval=default_save_interval)
+    path = str(source or environment.config_file_path())
     return parse_job_file(read_json_object(path), path, default_save_interval=default_save_interval)
 
 
@@ -99,10 +108,9 @@ def parse_job_file(
 ) -> JobFile:
     """Makes a JobFile of the parsed contents of a job file; `path` is for the error messages."""
     with _located(path):
+        data = unwrapped(data)
         checks.unknown_keys(data, TOP_KEYS, _NEAR_AT_TOP)
-        local_path = data.get("LocalPath")
-        out_dir = DEFAULT_SAGEMAKER_OUTDIR if local_path is None else local_path
-        checks.text("LocalPath", out_dir)
+        out_dir = _out_dir(data)
         params = _object("HookParameters", data.get("HookParameters"))
         entries = _entries(data.get("CollectionConfigurations"))
     with _located(f"{path}: HookParameters"):
@@ -116,6 +124,17 @@ def parse_job_file(
     names = [collection.name for collection in collections]
     options = _options(f"{path}: HookParameters", params, out_dir, save_config, names)
     return JobFile(options, tuple(collections), path)
+
+
+def unwrapped(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the part about the hook, of what may be a whole request to make a training job.
+
+    Example:
+        >>> unwrapped({"TrainingJobName": "j", "DebugHookConfig": {"LocalPath": "run"}})
+        {'LocalPath': 'run'}
+    """
+    inner = data.get(REQUEST_KEY)
+    return data if inner is None else checks.mapping(REQUEST_KEY, inner)
 
 
 def read_tensorboard_dir(path: str | Path | None = None) -> str | None:
@@ -144,6 +163,19 @@ def read_json_object(path: str | Path) -> dict[str, Any]:
             f"{path}: the file must be a JSON object, got {type(data).__name__}"
         )
     return data
+
+
+def _out_dir(data: Mapping[str, Any]) -> str:
+    """Where the run goes.
+
+    In a SageMaker job it is a local directory, which the platform copies to `S3OutputPath`.
+    Elsewhere nobody would copy it.
+    """
+    keys = ("LocalPath",) if environment.in_sagemaker() else ("LocalPath", "S3OutputPath")
+    for key in keys:
+        if data.get(key) is not None:
+            return checks.text(key, data[key])
+    return DEFAULT_SAGEMAKER_OUTDIR
 
 
 def _local_path(path: str | Path) -> str | None:

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from smdebug.config import environment
-from smdebug.config.job_file import DEFAULT_SAGEMAKER_OUTDIR, parse_job_file, read_json_object
+from smdebug.config.job_file import (
+    DEFAULT_SAGEMAKER_OUTDIR,
+    parse_job_file,
+    read_json_object,
+    unwrapped,
+)
 from smdebug.core.config_constants import CONFIG_FILE_PATH_ENV_STR
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from smdebug.config.collection_manager import CollectionManager
+    from smdebug.config.job_file import JobSource
 
 __all__ = [
     "CONFIG_FILE_PATH_ENV_STR",
     "DEFAULT_SAGEMAKER_OUTDIR",
     "add_collections_to_manager",
     "collect_hook_config_params",
+    "create_hook_from_json_config",
     "get_include_collections",
     "get_json_config_as_dict",
 ]
+
+
+class _HookClass(Protocol):
+    @classmethod
+    def create_from_json_file(
+        cls: type[_Hook], json_file_path: JobSource | None = None
+    ) -> _Hook: ...
+
+
+_Hook = TypeVar("_Hook", bound=_HookClass)
 
 
 def get_json_config_as_dict(json_config_path: str | Path | None = None) -> dict[str, Any]:
@@ -30,23 +47,65 @@ def get_json_config_as_dict(json_config_path: str | Path | None = None) -> dict[
     return read_json_object(json_config_path or environment.config_file_path())
 
 
-def get_include_collections(config: Mapping[str, Any]) -> list[str]:
+def get_include_collections(params_dict: Mapping[str, Any]) -> list[str]:
     """Returns the names of the collections that a parsed job file lists.
 
     Example:
         >>> get_include_collections({"CollectionConfigurations": [{"CollectionName": "weights"}]})
         ['weights']
     """
-    return list(parse_job_file(config).options.include_collections)
+    return list(parse_job_file(params_dict).options.include_collections)
 
 
-def collect_hook_config_params(config: Mapping[str, Any]) -> dict[str, Any]:
+def collect_hook_config_params(params_dict: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of the hook that a parsed job file describes."""
-    options = parse_job_file(config).options
+    options = parse_job_file(params_dict).options
     return {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
 
 
-def add_collections_to_manager(manager: CollectionManager, config: Mapping[str, Any]) -> None:
-    """Lays the collections of a parsed job file over those of a manager."""
-    for collection in parse_job_file(config).collections:
-        manager.overlay(collection)
+def add_collections_to_manager(
+    collection_manager: CollectionManager,
+    params_dict: Mapping[str, Any],
+    hook_params: Mapping[str, Any] | None = None,
+) -> None:
+    """Lays the collections of a parsed job file over those of a manager.
+
+    Args:
+        collection_manager: the manager.
+        params_dict: the parsed job file.
+        hook_params: what `collect_hook_config_params` returned; its schedule is the one of
+            collections that have none, which is otherwise left open for a hook to fill in.
+    """
+    for collection in parse_job_file(params_dict).collections:
+        if hook_params is not None and collection.save_config is None:
+            collection.save_config = hook_params.get("save_config")
+        collection_manager.overlay(collection)
+
+
+def create_hook_from_json_config(
+    hook_cls: type[_Hook],
+    json_config_path: JobSource | None = None,
+    default_values: Mapping[str, Any] | None = None,
+) -> _Hook:
+    """Makes a hook of a class from a job file.
+
+    Args:
+        hook_cls: the class, such as `smdebug.pytorch.Hook`.
+        json_config_path: the file, or a dict with what would be in it; as `create_from_json_file`
+            takes it.
+        default_values: parameters of the hook where the file gives none, such as
+            `{"save_interval": 10}`.
+
+    Example:
+        >>> create_hook_from_json_config(smd.Hook, "job.json")  # doctest: +SKIP
+    """
+    if not default_values:
+        return hook_cls.create_from_json_file(json_config_path)
+    config = json_config_path
+    if not isinstance(config, Mapping):
+        config = get_json_config_as_dict(config)
+    config = unwrapped(config)
+    given = {key: value for key, value in (config.get("HookParameters") or {}).items()
+             if value is not None}  # fmt: skip
+    parameters = {**default_values, **given}
+    return hook_cls.create_from_json_file({**config, "HookParameters": parameters})

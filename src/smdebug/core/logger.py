@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import logging
 
-__all__ = ["get_logger"]
+from smdebug.config.log import LOGGER_NAME, DuplicateLogFilter, install_log
+
+__all__ = ["DuplicateLogFilter", "get_logger"]
 
 
-def get_logger(name: str = "smdebug") -> logging.Logger:
-    """Returns the library's logger, or one below it; no handler is installed."""
+def get_logger(name: str = LOGGER_NAME) -> logging.Logger:
+    """Returns the library's logger, or another one.
+
+    Handlers are installed on the library's where the environment asks for them.
+
+    Example:
+        >>> get_logger().name
+        'smdebug'
+    """
+    install_log()
     return logging.getLogger(name)

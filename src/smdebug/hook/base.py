@@ -13,7 +13,6 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -22,7 +21,6 @@ from smdebug.config import checks, environment
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.job_file import (
     DEFAULT_SAGEMAKER_OUTDIR,
-    parse_job_file,
     read_job_file,
     read_tensorboard_dir,
 )
@@ -45,9 +43,9 @@ from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.store import open_store
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import TracebackType
 
+    from smdebug.config.job_file import JobSource
     from smdebug.config.options import HookOptions
     from smdebug.hook.capture import Taken
     from smdebug.hook.export import Export
@@ -123,24 +121,19 @@ class BaseHook(HookCollections):
         set_hook(self)
 
     @classmethod
-    def create_from_json_file(
-        cls: type[_Hook], json_file_path: str | Path | Mapping[str, Any] | None = None
-    ) -> _Hook:
+    def create_from_json_file(cls: type[_Hook], json_file_path: JobSource | None = None) -> _Hook:
         """Makes the hook that a job file describes.
 
         Args:
-            json_file_path: the file; `SMDEBUG_CONFIG_FILE_PATH`, or SageMaker's place for it, when
-                None. Or what such a file says, as a dict.
+            json_file_path: the file, or a dict with what would be in it, such as the request that
+                the SageMaker SDK makes; `SMDEBUG_CONFIG_FILE_PATH`, or SageMaker's place for it,
+                when None.
 
         Raises:
             FileNotFoundError: there is no such file.
             SMDebugValueError: something in it makes no sense.
         """
-        interval = cls.default_save_interval
-        if isinstance(json_file_path, Mapping):
-            job = parse_job_file(json_file_path, default_save_interval=interval)
-        else:
-            job = read_job_file(json_file_path, default_save_interval=interval)
+        job = read_job_file(json_file_path, default_save_interval=cls.default_save_interval)
         fields = dataclasses.fields(job.options)
         # The adapter's own constructor, which takes at least the fields of HookOptions.
         arguments: Any = {field.name: getattr(job.options, field.name) for field in fields}
@@ -553,21 +546,23 @@ class BaseHook(HookCollections):
 
     # ---- inside
 
-    def _put(self, taken: Taken) -> None:
-        """Puts something that a user saved to the step it belongs to."""
+    def _put(self, *taken: Taken) -> None:
+        """Puts what a user saved to the step it belongs to, all of it at once."""
         step = self._steps.current()
         if step.number > self._steps.step:
             # The mode of a step that has not begun is not known for sure.
             self._early = self._early or StepCapture(step, None)
-            self._early.add(taken)
+            for each in taken:
+                self._early.add(each)
             return
         if self._capture is None and step.number == self._steps.step:
             self._capture = StepCapture(step, None)
         if self._capture is not None and self._capture.step == step:
-            self._capture.add(taken)
+            for each in taken:
+                self._capture.add(each)
             return
         # An older step: the last one of a mode that is current again.
-        self._submit(step, time.time(), [taken], finish=True)
+        self._submit(step, time.time(), list(taken), finish=True)
 
     def _hand_over(self, finish: bool = False) -> None:
         """Gives what was taken at the present step to the writer."""

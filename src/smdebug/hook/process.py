@@ -11,7 +11,7 @@ from smdebug.hook.base import BaseHook
 from smdebug.hook.current import current_hook, del_hook
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from smdebug.config.job_file import JobSource
 
 _Hook = TypeVar("_Hook", bound=BaseHook)
 _Collection = TypeVar("_Collection", bound=Collection)
@@ -34,7 +34,7 @@ class ProcessHook(Generic[_Hook, _Collection]):
 
     def get_hook(
         self,
-        json_config_path: str | Path | None,
+        json_config_path: JobSource | None,
         create: bool,
         kind: type[_Hook] | None = None,
     ) -> _Hook | None:

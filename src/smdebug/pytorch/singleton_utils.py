@@ -10,7 +10,7 @@ from smdebug.pytorch.collection import Collection
 from smdebug.pytorch.hook import Hook
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from smdebug.config.job_file import JobSource
 
 __all__ = [
     "add_to_collection",
@@ -27,12 +27,12 @@ _process = ProcessHook(Hook, Collection)
 
 
 def get_hook(
-    json_config_path: str | Path | None = None, create_if_not_exists: bool = False
+    json_config_path: JobSource | None = None, create_if_not_exists: bool = False
 ) -> Hook | None:
     """Returns the hook of this process.
 
     Args:
-        json_config_path: the job file to make it from.
+        json_config_path: the job file to make it from, or a dict with what would be in it.
         create_if_not_exists: make it, from that file or from the place that
             `SMDEBUG_CONFIG_FILE_PATH` names, when there is none.
 

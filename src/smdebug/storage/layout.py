@@ -94,9 +94,9 @@ def parse_index_key(key: str) -> IndexName | None:
     if match := _V2_INDEX.match(key):
         return IndexName(int(match[1]), int(match[2]), unquote(match[3]))
     if match := _V1_INDEX.match(key):
-        return IndexName(int(match[1]), None, _worker_from(match[2]))
+        return IndexName(int(match[1]), None, worker_from_text(match[2]))
     if match := _V1_AGAIN.match(key):
-        return IndexName(int(match[1]), None, _worker_from(match[2]), int(match[3]))
+        return IndexName(int(match[1]), None, worker_from_text(match[2]), int(match[3]))
     return None
 
 
@@ -109,7 +109,7 @@ def parse_event_seq(key: str, worker: str) -> int | None:
 def parse_collections_worker(key: str) -> str | None:
     """The worker that wrote a collections file; None when it is no such file."""
     match = _COLLECTIONS.match(key)
-    return _worker_from(match[1]) if match else None
+    return worker_from_text(match[1]) if match else None
 
 
 def _step_text(step: int) -> str:
@@ -136,7 +136,8 @@ def _worker_text(worker: str, classic: bool = False) -> str:
     return text
 
 
-def _worker_from(text: str) -> str:
+def worker_from_text(text: str) -> str:
+    """Returns the worker that a piece of a file's name stands for."""
     if _CLASSIC_DEVICE.match(text):
         return text.replace("_", "/").replace("-", ":")
     return unquote(text)

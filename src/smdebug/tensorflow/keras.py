@@ -426,14 +426,18 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         return True
 
     def _save_epoch(self, logs: dict[str, Any]) -> None:
+        taken = []
         for name, value in _numbers(logs):
             if name in self._logged:
                 # The last batch said the same.
                 continue
             want = _METRIC if self._name_metric(name) else _LOSS
             self._remember_name(name, want.collections)
-            self._put(TakenArray(name, value, want))
+            taken.append(TakenArray(name, value, want))
             self._logged.add(name)
+        if taken:
+            # At once: in format v1 a step that is saved again is written anew.
+            self._put(*taken)
 
     def _offer_variables(self, capture: StepCapture) -> None:
         plan = capture.plan

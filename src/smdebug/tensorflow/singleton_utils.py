@@ -14,7 +14,7 @@ from smdebug.tensorflow.keras import KerasHook
 from smdebug.tensorflow.session import SessionHook
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from smdebug.config.job_file import JobSource
 
 __all__ = [
     "add_to_collection",
@@ -37,7 +37,7 @@ _kinds: dict[str, type[TensorflowHook]] = {
 
 def get_hook(
     hook_type: str | None = None,
-    json_config_path: str | Path | None = None,
+    json_config_path: JobSource | None = None,
     create_if_not_exists: bool = False,
 ) -> TensorflowHook | None:
     """Returns the hook of this process.
@@ -45,7 +45,7 @@ def get_hook(
     Args:
         hook_type: `"keras"`, `"session"` or `"estimator"`: a hook of another kind is forgotten;
             None takes whichever there is.
-        json_config_path: the job file to make it from.
+        json_config_path: the job file to make it from, or a dict with what would be in it.
         create_if_not_exists: make it, from that file or from the place that
             `SMDEBUG_CONFIG_FILE_PATH` names, when there is none. Needs a `hook_type`.
 

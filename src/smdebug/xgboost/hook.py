@@ -35,8 +35,8 @@ from smdebug.xgboost.trees import FeatureImportance, TreeCheck, Trees
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
-    from pathlib import Path
 
+    from smdebug.config.job_file import JobSource
     from smdebug.config.save import SaveConfig, SaveConfigMode
     from smdebug.hook.capture import StepCapture, Taken
     from smdebug.hook.plan import StepPlan, Want
@@ -171,7 +171,7 @@ class Hook(BaseHook, TrainingCallback):
             )
 
     @classmethod
-    def hook_from_config(cls, json_config_path: str | Path | None = None) -> Hook:
+    def hook_from_config(cls, json_config_path: JobSource | None = None) -> Hook:
         """Does what `create_from_json_file` does."""
         return cls.create_from_json_file(json_config_path)
 

@@ -10,7 +10,7 @@ from smdebug.hook.process import ProcessHook
 from smdebug.xgboost.hook import Hook
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from smdebug.config.job_file import JobSource
 
 __all__ = [
     "add_to_collection",
@@ -26,11 +26,12 @@ __all__ = [
 _process = ProcessHook(Hook, Collection)
 
 
-def get_hook(json_config_path: str | Path | None = None) -> Hook | None:
+def get_hook(json_config_path: JobSource | None = None) -> Hook | None:
     """Returns the hook of this process; when there is none, the one that a job file describes.
 
     Args:
-        json_config_path: the job file; the place that `SMDEBUG_CONFIG_FILE_PATH` names when None.
+        json_config_path: the job file, or a dict with what would be in it; the place that
+            `SMDEBUG_CONFIG_FILE_PATH` names when None.
 
     Returns:
         The hook; None when there is neither hook nor file, or when `USE_SMDEBUG` is false.

@@ -1,0 +1,100 @@
+"""Where the messages of the library go: to whom Python's `logging` gives them, unless asked.
+
+Handlers belong to the program. The ones here are installed where the environment asks for them:
+with one of the variables `SMDEBUG_LOG_...`, or in a SageMaker job, whose log is what it prints.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import OrderedDict
+
+from smdebug.config import environment
+
+LOGGER_NAME = "smdebug"
+
+_FORMAT = "[%(asctime)s.%(msecs)03d %(context)s %(levelname)s %(filename)s:%(lineno)d] %(message)s"
+_OFF = logging.CRITICAL + 1
+_SHOWN_TIMES = 3
+_MOST_MESSAGES = 1000
+
+
+class DuplicateLogFilter(logging.Filter):
+    """Lets the same message of the same place through three times, and no more.
+
+    Example:
+        >>> record = logging.makeLogRecord({"msg": "again"})
+        >>> repeated = DuplicateLogFilter()
+        >>> [repeated.filter(record) for _ in range(4)]
+        [True, True, True, False]
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Those that were not met for long are forgotten, so that a job of weeks stays small.
+        self._times: OrderedDict[tuple[str, int, str], int] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tells whether a message is shown."""
+        # The text with its values: another step, or another tensor, is another message.
+        key = record.name, record.levelno, record.getMessage()
+        times = self._times.pop(key, 0) + 1
+        self._times[key] = times
+        if len(self._times) > _MOST_MESSAGES:
+            self._times.popitem(last=False)
+        return times <= _SHOWN_TIMES
+
+
+class _Formatter(logging.Formatter):
+    """Puts the context into each line: at that moment, because a process may have been forked."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        vars(record)["context"] = environment.log_context()
+        return super().format(record)
+
+
+class _BelowErrors(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno < logging.ERROR
+
+
+def install_log() -> None:
+    """Installs handlers on the library's logger if the environment asks for them, once.
+
+    Raises:
+        SMDebugValueError: a variable has a value that cannot be understood.
+    """
+    logger = logging.getLogger(LOGGER_NAME)
+    installed = any(isinstance(each.formatter, _Formatter) for each in logger.handlers)
+    if installed or not environment.wants_log():
+        return
+    level = environment.log_level()
+    for handler in _stream_handlers():
+        _add(logger, handler)
+    logger.setLevel(_OFF if level == "off" else level.upper())
+    # Otherwise a program that has handlers of its own shows everything twice.
+    logger.propagate = False
+    path = environment.log_path()
+    if path is not None:
+        try:
+            _add(logger, logging.FileHandler(path, encoding="utf-8"))
+        except OSError as error:
+            logger.warning("SMDEBUG_LOG_PATH must be a file that can be written, got %s", error)
+
+
+def _stream_handlers() -> list[logging.Handler]:
+    out = logging.StreamHandler(sys.stdout)
+    if environment.log_all_to_stdout():
+        return [out]
+    out.addFilter(_BelowErrors())
+    errors = logging.StreamHandler(sys.stderr)
+    errors.setLevel(logging.ERROR)
+    return [out, errors]
+
+
+def _add(logger: logging.Logger, handler: logging.Handler) -> None:
+    handler.setFormatter(_Formatter(_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
+    # On the handlers: a filter of a logger does not see the messages of the loggers below it.
+    handler.addFilter(DuplicateLogFilter())
+    logger.addHandler(handler)
