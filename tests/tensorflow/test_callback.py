@@ -450,11 +450,15 @@ def test_everything_is_there_when_fit_returns(tmp_path: Path, format: str) -> No
     trial = smd.create_trial(tmp_path)
     witness.check(trial)
     assert not trial.loaded_all_steps
+    # Asked to look now: a question soon after a slow look is answered from what is known.
     evaluate(model, [hook, witness])
+    trial.refresh_data()
     witness.check(trial)
     predict(model, [hook, witness])
+    trial.refresh_data()
     witness.check(trial)
     hook.close()
+    trial.refresh_data()
     witness.check(trial)
     assert trial.loaded_all_steps
 
