@@ -16,7 +16,7 @@ nox.needs_version = ">=2024.4.15"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = True
 nox.options.sessions = [
-    "lint", "core", "mxnet", "pytorch", "tensorflow", "tensorflow_legacy", "xgboost", "interop",
+    "core", "mxnet", "pytorch", "tensorflow", "tensorflow_legacy", "xgboost",
 ]  # fmt: skip
 
 TORCH = "torch==2.13.0"
@@ -63,17 +63,16 @@ WITHOUT_FRAMEWORK = [
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style and types."""
+    """Style and types alone; they are checked in `core` too."""
     install(session, "-e", ".[cloud,sql]", *LINT_PACKAGES, *TEST_PACKAGES)
-    session.run("ruff", "check")
-    session.run("ruff", "format", "--check")
-    session.run("mypy")
+    check_style(session)
 
 
 @nox.session
 def core(session: nox.Session) -> None:
-    """Everything that needs no framework."""
-    install(session, "-e", ".[cloud,sql,sagemaker]", *TEST_PACKAGES)
+    """Style and types; everything that needs no framework."""
+    install(session, "-e", ".[cloud,sql,sagemaker]", *LINT_PACKAGES, *TEST_PACKAGES)
+    check_style(session)
     session.run("pytest", *PARALLEL, *WITHOUT_FRAMEWORK, *session.posargs)
 
 
@@ -87,9 +86,12 @@ def mxnet(session: nox.Session) -> None:
 
 @nox.session
 def pytorch(session: nox.Session) -> None:
-    """The PyTorch hook, its examples and the demo."""
+    """The PyTorch hook, its examples and the demo; runs and scripts of smdebug 1.0.34."""
     install(session, "-e", ".[cloud,sql,demo]", TORCH, *TRAINERS, *TEST_PACKAGES)
-    session.run("pytest", *PARALLEL, "tests/pytorch", *session.posargs)
+    session.run(
+        "pytest", *PARALLEL, "tests/pytorch", "tests/interop", *session.posargs,
+        env={"TORNASOLE_PEER_PYTHON": peer_python(session)},
+    )  # fmt: skip
 
 
 @nox.session
@@ -112,16 +114,6 @@ def xgboost(session: nox.Session) -> None:
     """The XGBoost hook and its examples."""
     install(session, "-e", ".[cloud,sql]", XGBOOST, "scikit-learn", *TEST_PACKAGES)
     session.run("pytest", *PARALLEL, "tests/xgboost", *session.posargs)
-
-
-@nox.session
-def interop(session: nox.Session) -> None:
-    """Runs written by one library and read by the other; scripts that run with either."""
-    install(session, "-e", ".[cloud,sql]", TORCH, *TEST_PACKAGES)
-    session.run(
-        "pytest", *PARALLEL, "tests/interop", *session.posargs,
-        env={"TORNASOLE_PEER_PYTHON": peer_python(session)},
-    )  # fmt: skip
 
 
 @nox.session
@@ -152,6 +144,13 @@ def bench_mxnet(session: nox.Session) -> None:
     """The figures of the MXNet hook, which cannot be where the others are."""
     install(session, "-e", ".", *MXNET)
     session.run("python", "-m", "benchmarks", "--only", "mxnet_cost")
+
+
+def check_style(session: nox.Session) -> None:
+    """Style, format and types of everything."""
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("mypy")
 
 
 def install(session: nox.Session, *packages: str) -> None:
