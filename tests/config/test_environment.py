@@ -36,14 +36,12 @@ DEFAULTS: list[tuple[Callable[[], Any], Any]] = [
     (env.training_end_delay, 0.0),
     (env.incomplete_step_wait_window, 1000),
     (env.missing_event_file_retry_limit, 100),
-    (env.keras_callable_cache_type, "CACHE_PER_MODE"),
     (env.log_level, "info"),
     (env.log_path, None),
     (env.log_all_to_stdout, True),
     (env.aws_region, None),
     (env.rule_stop_signal_file, None),
     (env.rule_stop_grace_seconds, 60.0),
-    (env.tf_config, None),
 ]
 
 
@@ -73,7 +71,6 @@ def test_default_log_context_names_the_process() -> None:
         ("INCOMPLETE_STEP_WAIT_WINDOW", "5", env.incomplete_step_wait_window, 5),
         ("SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW", "5.0", env.incomplete_step_wait_window, 5),
         ("SMDEBUG_MISSING_EVENT_FILE_RETRY_LIMIT", "0", env.missing_event_file_retry_limit, 0),
-        ("SMDEBUG_KERAS_CALLABLE_CACHE_TYPE", "off", env.keras_callable_cache_type, "OFF"),
         ("SMDEBUG_LOG_LEVEL", "DEBUG", env.log_level, "debug"),
         ("SMDEBUG_LOG_CONTEXT", "me", env.log_context, "me"),
         ("SMDEBUG_LOG_PATH", "a.log", env.log_path, "a.log"),
@@ -81,7 +78,6 @@ def test_default_log_context_names_the_process() -> None:
         ("AWS_REGION", "eu-west-1", env.aws_region, "eu-west-1"),
         ("SAGEMAKER_ENV_RULE_STOP_SIGNAL_FILE", "stop", env.rule_stop_signal_file, "stop"),
         ("rule_stop_grace_time_secs", "1.5", env.rule_stop_grace_seconds, 1.5),
-        ("TF_CONFIG", '{"task": {}}', env.tf_config, {"task": {}}),
     ],
 )
 def test_set(
@@ -118,12 +114,9 @@ def test_an_explicit_format_wins_in_sagemaker(monkeypatch: pytest.MonkeyPatch) -
         ("INCOMPLETE_STEP_WAIT_WINDOW", "many", env.incomplete_step_wait_window, "an integer"),
         ("SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW", "inf", env.incomplete_step_wait_window, "integer"),
         ("SMDEBUG_MISSING_EVENT_FILE_RETRY_LIMIT", "x", env.missing_event_file_retry_limit, "0"),
-        ("SMDEBUG_KERAS_CALLABLE_CACHE_TYPE", "ON", env.keras_callable_cache_type, "OFF"),
         ("SMDEBUG_LOG_LEVEL", "loud", env.log_level, "debug"),
         ("SMDEBUG_LOG_ALL_TO_STDOUT", "2", env.log_all_to_stdout, "true"),
         ("rule_stop_grace_time_secs", "long", env.rule_stop_grace_seconds, "seconds"),
-        ("TF_CONFIG", "{", env.tf_config, "a JSON object"),
-        ("TF_CONFIG", "[]", env.tf_config, "a JSON object"),
     ],
 )
 def test_bad(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from dataclasses import dataclass
-from typing import Any
 
 from smdebug.config import checks
-from smdebug.exceptions import SMDebugValueError
 
 DEFAULT_CONFIG_FILE_PATH = "/opt/ml/input/config/debughookconfig.json"
 DEFAULT_TENSORBOARD_CONFIG_FILE_PATH = "/opt/ml/input/config/tensorboardoutputconfig.json"
@@ -18,7 +15,6 @@ DEFAULT_CHECKPOINT_CONFIG_FILE_PATH = "/opt/ml/input/config/checkpointconfig.jso
 _TRUE = ("y", "yes", "t", "true", "on", "1")
 _FALSE = ("n", "no", "f", "false", "off", "0")
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical", "off")
-_CACHE_TYPES = ("OFF", "CACHE_PER_MODE", "CLEAR_FOR_EACH_MODE")
 
 
 @dataclass(frozen=True)
@@ -75,11 +71,6 @@ VARIABLES = (
         "100",
         "How often a trial looks again, every 2 s, for an indexed event file that is missing.",
     ),
-    Variable(
-        "SMDEBUG_KERAS_CALLABLE_CACHE_TYPE",
-        "CACHE_PER_MODE",
-        "OFF, CACHE_PER_MODE or CLEAR_FOR_EACH_MODE; for Keras on TensorFlow 1 graphs.",
-    ),
     Variable("SMDEBUG_LOG_LEVEL", "info", "debug, info, warning, error, critical or off."),
     Variable("SMDEBUG_LOG_CONTEXT", None, "Text in each log line (`<host>:<process id>`)."),
     Variable("SMDEBUG_LOG_PATH", None, "A file for the log."),
@@ -93,7 +84,6 @@ VARIABLES = (
     Variable("rule_stop_grace_time_secs", "60", "Seconds a rule may go on after that time."),
     Variable("RANK", None, "Number of this process among those of the job, as torchrun sets it."),
     Variable("WORLD_SIZE", None, "How many processes the job has, as torchrun sets it."),
-    Variable("TF_CONFIG", None, "TensorFlow's description of the cluster, as JSON."),
 )
 
 _BY_NAME = {variable.name: variable for variable in VARIABLES}
@@ -165,12 +155,6 @@ def missing_event_file_retry_limit() -> int:
     return _count("SMDEBUG_MISSING_EVENT_FILE_RETRY_LIMIT")
 
 
-def keras_callable_cache_type() -> str:
-    """Returns how the callables of a TensorFlow 1 Keras model are cached."""
-    name, value = _required("SMDEBUG_KERAS_CALLABLE_CACHE_TYPE")
-    return checks.choice(name, value.upper(), _CACHE_TYPES)
-
-
 def wants_log() -> bool:
     """Tells whether the library is to show its messages itself, not leave it to the program."""
     return in_sagemaker() or any(
@@ -220,20 +204,6 @@ def distributed_rank() -> tuple[int, int]:
     if rank is None or count is None:
         return 0, 1
     return checks.whole_number(rank_name, rank), checks.whole_number(count_name, count, minimum=1)
-
-
-def tf_config() -> dict[str, Any] | None:
-    """Returns TensorFlow's cluster description."""
-    name, value = _read("TF_CONFIG")
-    if value is None:
-        return None
-    try:
-        config = json.loads(value)
-    except ValueError:
-        config = None
-    if not isinstance(config, dict):
-        raise SMDebugValueError(f"{name} must be a JSON object, got {checks.shown(value)}")
-    return config
 
 
 def _read(name: str) -> tuple[str, str | None]:
