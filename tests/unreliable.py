@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import logging
 import re
 import socket
 import threading
+import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -88,6 +90,15 @@ class Unreliable:
     def release(self) -> None:
         self._open.set()
 
+    def break_down(self, fault: int | str) -> None:
+        """Fails from now on: a `fault`, "refuse" (`stop`) or "hang" (`hold`)."""
+        if fault == "refuse":
+            self.stop()
+        elif fault == "hang":
+            self.hold()
+        else:
+            self.fault = fault
+
     def heal(self) -> None:
         """Everything works again."""
         self.fault = None
@@ -126,6 +137,39 @@ class Unreliable:
         with self.changed:
             self.asked.append((method, path, outcome))
             self.changed.notify_all()
+
+
+class Repair:
+    """Mends a server once somebody has been told that it is broken.
+
+    Args:
+        proxy: the server.
+        when: what else must be so by then.
+    """
+
+    def __init__(self, proxy: Unreliable, when: Callable[[], bool] = lambda: True) -> None:
+        self._proxy = proxy
+        self._when = when
+        self._logger = logging.getLogger("smdebug.storage")
+        self._handler = logging.Handler()
+        self._handler.emit = self._emit  # type: ignore[method-assign]
+        self.came = threading.Event()
+
+    def _emit(self, record: logging.LogRecord) -> None:
+        if "trying again" in record.getMessage():
+            # On the thread that writes, which may wait: training must get on without it.
+            deadline = time.monotonic() + PATIENCE
+            while not self._when() and time.monotonic() < deadline:
+                threading.Event().wait(0.01)
+            self._proxy.heal()
+            self.came.set()
+
+    def __enter__(self) -> Repair:
+        self._logger.addHandler(self._handler)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._logger.removeHandler(self._handler)
 
 
 def _signature(authorization: str) -> tuple[str | None, str | None]:

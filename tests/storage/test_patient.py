@@ -7,11 +7,11 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from tests.unreliable import Repair, Unreliable
 
 from smdebug.exceptions import SMDebugValueError, StoreError
 from smdebug.storage import object_store
@@ -23,8 +23,6 @@ from smdebug.testing import StoreContract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tests.unreliable import Unreliable
 
 _NUMBERS = itertools.count()
 PATIENCE = 60
@@ -63,38 +61,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in found if record.levelno >= logging.WARNING]
 
 
-class Repair:
-    """Mends a server as soon as somebody has been told that it is broken."""
-
-    def __init__(self, proxy: Unreliable) -> None:
-        self._proxy = proxy
-        self._logger = logging.getLogger("smdebug.storage")
-        self._handler = logging.Handler()
-        self._handler.emit = self._emit  # type: ignore[method-assign]
-        self.came = threading.Event()
-
-    def _emit(self, record: logging.LogRecord) -> None:
-        if "trying again" in record.getMessage():
-            self._proxy.heal()
-            self.came.set()
-
-    def __enter__(self) -> Repair:
-        self._logger.addHandler(self._handler)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._logger.removeHandler(self._handler)
-
-
-def break_down(proxy: Unreliable, fault: int | str) -> None:
-    if fault == "refuse":
-        proxy.stop()
-    elif fault == "hang":
-        proxy.hold()
-    else:
-        proxy.fault = fault
-
-
 FAULTS = [503, 500, 429, "cut request", "cut answer", "refuse", "hang"]
 CALLS: dict[str, Any] = {
     "write": lambda store: store.write("new", [b"new"]),
@@ -120,7 +86,7 @@ def test_what_fails_is_done_when_the_server_is_back(
     store = patient(open_store(url), PATIENCE)
     store.write("x", [b"abcdef"])
     with Repair(proxy) as repair:
-        break_down(proxy, fault)
+        proxy.break_down(fault)
         answer = CALLS[call](store)
     proxy.heal()
     assert answer == ANSWERS.get(call)
