@@ -99,18 +99,19 @@ def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
 
 def contents(trial: Trial) -> dict[tuple[str, int], bytes]:
     return {
-        (name, step): np.asarray(trial.tensor(name).value(step)).tobytes()
+        (name, step): np.asarray(value).tobytes()
         for name in trial.tensor_names()
-        for step in trial.tensor(name).steps()
+        for step, value in trial.tensor(name).values().items()
     }
 
 
-@pytest.fixture
-def truth(tmp_path: Path) -> dict[tuple[str, int], bytes]:
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], bytes]:
     """All that the same training saves to a directory."""
-    with hook_of(tmp_path / "truth") as hook:
+    folder = tmp_path_factory.mktemp("truth")
+    with hook_of(folder) as hook:
         train(hook)
-    found = contents(create_trial(tmp_path / "truth"))
+    found = contents(create_trial(folder))
     assert {step for _, step in found} == set(range(STEPS))
     return found
 
@@ -390,10 +391,13 @@ def test_a_bucket_for_tensorboard_that_does_not_exist(url: str) -> None:
         smd.Hook(url, tensorboard_dir="s3://no-such-bucket/tb")
 
 
-def test_an_endpoint_where_nobody_listens(proxy: Unreliable, url: str) -> None:
+def test_an_endpoint_where_nobody_listens(
+    proxy: Unreliable, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     proxy.stop()
     with pytest.raises(StoreError, match=f"{url}.*{proxy.url}.*Connection refused.*endpoint"):
         smd.Hook(url)
+    monkeypatch.setattr(object_store, "FIRST", Haste(answer=1.0, retry=0.1))
     with pytest.raises(StoreError, match=f"{url}.*Connection refused"):
         create_trial(url)
 
@@ -534,8 +538,10 @@ assert "boto3" not in sys.modules and "botocore" not in sys.modules
 """
 
 
-@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
-@pytest.mark.parametrize("region", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+@pytest.mark.parametrize(
+    ("variable", "region"),
+    [("AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION"), ("AWS_ENDPOINT_URL_S3", "AWS_REGION")],
+)
 def test_variables_without_boto3(
     proxy: Unreliable, url: str, no_variables: None, variable: str, region: str
 ) -> None:
