@@ -9,7 +9,9 @@ from smdebug.exceptions import StoreError
 _AWS_KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE where boto3 is installed"
 # Where obstore looks for credentials when there are none: the machine's own.
 _MACHINE = "169.254.169.254"
-_ELSEWHERE = ("redirect without LOCATION", "PermanentRedirect", "AuthorizationHeaderMalformed")
+_ELSEWHERE = ("redirect without LOCATION", "PermanentRedirect", "is wrong; expecting")
+# What S3 and Google, and what Azure calls it.
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 _DENIED = ("PermissionDeniedError", "UnauthenticatedError")
 _DENIED_CODES = (
     "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken",
@@ -27,10 +29,10 @@ def complaint(url: str, error: Exception) -> StoreError:
     """
     full = str(error)
     code, said = _code(full), _said(full)
-    if code == "NoSuchBucket":
+    if code in _NO_BUCKET:
         return StoreError(
             f"expected a bucket that exists, got {url}: {said}; create the bucket, or correct its "
-            "name or the endpoint", code=code, refused=True,
+            "name or the endpoint", code="NoSuchBucket", refused=True,
         )  # fmt: skip
     if _MACHINE in full.partition("\n")[0]:
         return StoreError(
@@ -41,7 +43,8 @@ def complaint(url: str, error: Exception) -> StoreError:
             f"{url} is in another region than the one that was asked: {said}; set AWS_REGION to "
             "the region of the bucket", code=code, refused=True,
         )  # fmt: skip
-    if code in _DENIED_CODES or type(error).__name__ in _DENIED or " 403 " in said:
+    denied = type(error).__name__ in _DENIED or re.search(r"status code: 40[13]\b", said)
+    if denied or code in _DENIED_CODES:
         return StoreError(
             f"{url} may not be used with the credentials that were found: {said}; check "
             f"{_keys(url)}, and the right to list, read, write and delete there",
