@@ -215,6 +215,20 @@ class DataCorrupted(SMDebugError):
         return f"{self.message} ({', '.join(where)})" if where else self.message
 
 
+class StoreError(SMDebugError):
+    """An object store that gives no answer, or says no.
+
+    Attributes:
+        code: what the store calls it, such as `NoSuchBucket`; None when it did not say.
+        refused: it has answered, and will say the same again unless somebody changes something.
+    """
+
+    def __init__(self, message: str, *, code: str | None = None, refused: bool = False) -> None:
+        self.code = code
+        self.refused = refused
+        super().__init__(message)
+
+
 class WriteFailed(SMDebugError):
     """The background writer could not store data; the cause is chained.
 

@@ -262,6 +262,7 @@ def test_a_request_to_an_earlier_job_is_not_obeyed(
         return True
 
     looking = control.Control(store, on_stop, looks.release)
+    looking.start()
     # When a third look begins, two are over.
     for _ in range(3):
         assert looks.acquire(timeout=LIMIT)

@@ -1,4 +1,4 @@
-"""The code of docs/pytorch.md runs, block after block, as a reader would type it."""
+"""The code of pages for PyTorch runs, block after block, as a reader would type it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "pytorch.md"
+import boto3
+import pytest
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
 # torch.compile uses what torch warns about.
 TORCH_ITSELF = "ignore:`torch.jit:DeprecationWarning"
 
 
-def blocks() -> str:
+def blocks(page: Path) -> str:
     """The code of the page, on the lines it has there, so that a traceback names them."""
-    text = PAGE.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     kept = [""] * (text.count("\n") + 1)
     for found in re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
         first = text.count("\n", 0, found.start(1))
@@ -24,15 +27,25 @@ def blocks() -> str:
     return "\n".join(kept)
 
 
-def test_page(tmp_path: Path) -> None:
-    program = f"exec(compile({blocks()!r}, {str(PAGE)!r}, 'exec'))\n"
+def run(page: Path, folder: Path) -> None:
+    program = f"exec(compile({blocks(page)!r}, {str(page)!r}, 'exec'))\n"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-W", TORCH_ITSELF, "-c", program],
-        cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "saving has stopped" not in done.stderr
+
+
+def test_page(tmp_path: Path) -> None:
+    run(DOCS / "pytorch.md", tmp_path)
     written = {path.name for path in (tmp_path / "runs").iterdir()}
     assert {"first", "chosen", "modes", "own", "nan", "cost", "part", "rules"} <= written
     assert "dry" not in written
+
+
+@pytest.mark.filterwarnings("ignore:.*utcnow.*:DeprecationWarning")  # botocore, not us
+def test_page_of_object_stores(tmp_path: Path, bucket: str) -> None:
+    boto3.client("s3").create_bucket(Bucket="my-bucket")
+    run(DOCS / "object_storage.md", tmp_path)

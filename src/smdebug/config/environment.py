@@ -75,6 +75,11 @@ VARIABLES = (
     Variable("SMDEBUG_LOG_CONTEXT", None, "Text in each log line (`<host>:<process id>`)."),
     Variable("SMDEBUG_LOG_PATH", None, "A file for the log."),
     Variable("SMDEBUG_LOG_ALL_TO_STDOUT", "TRUE", "Whether errors are logged to stdout too."),
+    Variable(
+        "SMDEBUG_STORE_RETRY_SECONDS",
+        "900",
+        "How long an outage of an object store may last before what waits to be written is lost.",
+    ),
     Variable("AWS_REGION", None, "Region of S3, SNS and SageMaker calls."),
     Variable(
         "SAGEMAKER_ENV_RULE_STOP_SIGNAL_FILE",
@@ -181,6 +186,11 @@ def log_path() -> str | None:
 def log_all_to_stdout() -> bool:
     """Tells whether errors go to stdout as the other messages do."""
     return _switch("SMDEBUG_LOG_ALL_TO_STDOUT")
+
+
+def store_retry_seconds() -> float:
+    """Returns how long to go on trying to write to an object store that does not take anything."""
+    return checks.seconds(*_required("SMDEBUG_STORE_RETRY_SECONDS"))
 
 
 def aws_region() -> str | None:

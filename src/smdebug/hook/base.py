@@ -40,6 +40,7 @@ from smdebug.hook.supervisor import Supervisor, request_of
 from smdebug.hook.tensorboard import TensorboardFiles
 from smdebug.storage.arrow import warm_up
 from smdebug.storage.layout import END_KEY, collections_key
+from smdebug.storage.patient import patient
 from smdebug.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -117,6 +118,9 @@ class BaseHook(HookCollections):
             self._require_free(worker.name)
             # Here, and not in the middle of the first steps.
             warm_up()
+        if not options.dry_run:
+            # The last time that the training thread waits for the store.
+            self._supervisor.look_around()
         _close_at_exit(self)
         set_hook(self)
 
@@ -622,7 +626,7 @@ class BaseHook(HookCollections):
         if not self._writes:
             return None
         return RunOutput(
-            self._store,
+            patient(self._store, environment.store_retry_seconds()),
             worker,
             self._options.format or environment.storage_format(),
             self._options.flush_seconds,
@@ -645,8 +649,14 @@ class BaseHook(HookCollections):
         return worker.chief or self.save_all_workers
 
     def _require_free(self, worker: str) -> None:
-        """Refuses a directory in which this worker has finished, or another process is at work."""
+        """Refuses a directory in which this worker has finished, or another process is at work.
+
+        Raises:
+            StoreError: an object store is not there, gives no answer, or says no.
+        """
         Claim(self._store, worker).check()
+        if self.tensorboard_dir is not None:
+            next(open_store(self.tensorboard_dir).list(END_KEY), None)
         if not self._holds(END_KEY):
             return
         if any(self._holds(collections_key(worker, classic)) for classic in (False, True)):

@@ -24,7 +24,9 @@ LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 10.0
 
 
 class Control:
-    """Looks for requests to stop, every so often, until one is accepted.
+    """Looks for requests to stop, every so often, from `start` on until one is accepted.
+
+    Making one asks the store what is there already; training must not wait for that.
 
     Args:
         store: where the run is.
@@ -50,6 +52,9 @@ class Control:
         # What was asked of an earlier job in the same place is not asked of this one.
         self._old = set(list_stops(store))
         self._thread = threading.Thread(target=self._run, name="smdebug-control", daemon=True)
+
+    def start(self) -> None:
+        """Begins to look."""
         self._thread.start()
 
     def close(self) -> None:

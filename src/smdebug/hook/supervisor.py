@@ -12,11 +12,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from smdebug.config import environment
 from smdebug.hook.control import Control
+from smdebug.hook.own_run import OwnRun
 from smdebug.hook.watch import Watch
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.control import StopRequest, write_stop
 from smdebug.storage.findings import write_findings
+from smdebug.storage.patient import patient
 
 if TYPE_CHECKING:
     from smdebug.config.options import HookOptions
@@ -58,6 +61,10 @@ class Supervisor:
         self._stops = options.on_finding == "stop"
         self._flush_seconds = options.flush_seconds
         self._store = store
+        # For what must not be lost, on threads that may wait; the writer says when there is an
+        # outage.
+        self._patient = patient(store, environment.store_retry_seconds(), quiet=True)
+        self._own_run: OwnRun | None = None
         self._steps = steps
         self._workers, self._chief = 1, True
         # Steps in a second, between two looks for requests each.
@@ -67,13 +74,22 @@ class Supervisor:
         self._watch: Watch | None = None
         self._findings: list[Finding] = []
 
+    def look_around(self) -> None:
+        """Notes what an earlier job has left, so that `start` has nothing to ask of the store."""
+        self._control = Control(self._store, self._asked, self._sample)
+        if self._rules is not None:
+            self._own_run = OwnRun(self._patient)
+
     def start(self, path: str, workers: int, chief: bool) -> None:
         """Begins to look for requests and, in the first of several workers, at the rules."""
+        if self._control is None:
+            self.look_around()
+        assert self._control is not None
         self._workers, self._chief = workers, chief
         self._sampled = (time.monotonic(), self._steps.begun)
-        self._control = Control(self._store, self._asked, self._sample)
-        if self._rules is not None and chief:
-            self._watch = Watch(self._rules, path, self._store, self._found, self._flush_seconds)
+        self._control.start()
+        if self._rules is not None and self._own_run is not None and chief:
+            self._watch = Watch(self._rules, path, self._own_run, self._found, self._flush_seconds)
 
     def findings(self) -> list[Finding]:
         """What was found so far."""
@@ -106,7 +122,7 @@ class Supervisor:
                 return known
         self._findings.append(finding)
         try:
-            write_findings(self._store, [finding])
+            write_findings(self._patient, [finding])
         except Exception as error:
             logger.warning("%s does not keep what was found: %s", self._store.url, error)
         return finding
@@ -142,7 +158,7 @@ class Supervisor:
         if self._workers > 1:
             request = self._with_common_step(request)
             # The others hear of it this way.
-            write_stop(self._store, request)
+            write_stop(self._patient, request)
         self.request = request
 
     def _with_common_step(self, request: StopRequest) -> StopRequest:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from smdebug.config.collection import NON_REDUCTION_COLLECTIONS
+from smdebug.exceptions import StoreError
 from smdebug.storage.records import frame
 from smdebug.storage.store import open_store
 from smdebug.storage.summaries import encode_file_version, encode_histogram, encode_scalar
@@ -27,6 +28,8 @@ logger = logging.getLogger("smdebug.hook")
 
 # A store takes whole objects only: there a file is written when so much waits for it, or so long.
 _MOST_BYTES, _MOST_SECONDS = 1 << 20, 60.0
+# How much is kept for a store that does not answer: the run waits for nothing but its own store.
+_MOST_KEPT = 64 << 20
 
 
 class TensorboardFiles:
@@ -66,9 +69,11 @@ class TensorboardFiles:
 
     def close(self) -> None:
         """Publishes what waits and lets the files go."""
-        self.flush()
         for file in self._files.values():
-            file.close()
+            try:
+                file.close()
+            except Exception as error:
+                self._fail(error)
 
     def _file(self, batch: StepBatch) -> _GrowingFile | _ObjectFiles:
         if batch.mode not in self._files:
@@ -128,25 +133,45 @@ class _ObjectFiles:
         self._store = open_store(place)
         self._name = _file_name(step)
         self._number = 0
+        self._error: StoreError | None = None
         self._forget()
 
     def write(self, chunks: list[Buffer]) -> None:
         """Adds events, which are published when there are many, or after a while."""
         self._waiting += chunks
         self._bytes += sum(len(chunk) for chunk in chunks)
-        if self._bytes >= _MOST_BYTES or time.monotonic() - self._since > _MOST_SECONDS:
+        if self._error is not None and self._bytes > _MOST_KEPT:
+            raise self._error
+        # A store that did not answer is left alone for a while.
+        many = self._bytes >= _MOST_BYTES and self._error is None
+        if many or time.monotonic() - self._since > _MOST_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Publishes what waits as one more file."""
-        if self._waiting:
-            head = frame(encode_file_version(time.time()))
+        """Publishes what waits as one more file; what a store does not take now waits on."""
+        if not self._waiting:
+            return
+        head = frame(encode_file_version(time.time()))
+        try:
             self._store.write(f"{self._name}{self._number:06}.tfevents", [*head, *self._waiting])
-            self._number += 1
-            self._forget()
+        except StoreError as error:
+            if self._error is None:
+                logger.warning("TensorBoard files have to wait: %s", error)
+            self._error, self._since = error, time.monotonic()
+            return
+        self._error = None
+        self._number += 1
+        self._forget()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Publishes what waits.
+
+        Raises:
+            StoreError: it cannot be.
+        """
+        self.flush()
+        if self._error is not None:
+            raise self._error
 
     def _forget(self) -> None:
         self._waiting: list[Buffer] = []

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.config import environment
 from smdebug.exceptions import SMDebugValueError
-from smdebug.hook.own_run import OwnRun
 from smdebug.storage.pace import flush_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from smdebug.config.need import Need
+    from smdebug.hook.own_run import OwnRun
     from smdebug.rules.outcome import RuleReport
     from smdebug.rules.registry import RuleSpec
     from smdebug.rules.runner import RuleRunner
     from smdebug.storage.findings import Finding
-    from smdebug.storage.store import Store
     from smdebug.trials.trial import Trial
 
 logger = logging.getLogger("smdebug.hook")
@@ -86,7 +85,7 @@ class Watch:
     Args:
         rules: the rules.
         path: where the run is.
-        store: the same as a store; what is in it by now was written by an earlier job.
+        own_run: the same as a store, without what an earlier job has left there.
         on_finding: called with everything that is found, on the thread of this object.
         flush_seconds: how long a step may stay unpublished, as the hook was told.
     """
@@ -95,13 +94,13 @@ class Watch:
         self,
         rules: WatchedRules,
         path: str,
-        store: Store,
+        own_run: OwnRun,
         on_finding: Callable[[Finding], None],
         flush_seconds: float | None = None,
     ) -> None:
         self._rules = rules
         self._path = path
-        self._own_run = OwnRun(store)
+        self._own_run = own_run
         self._flush_seconds = flush_seconds
         self._tell = on_finding
         self._runner: RuleRunner | None = None

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
+from smdebug.exceptions import SMDebugRuntimeError, StoreError
+from smdebug.storage.bucket import (
+    FIRST,
+    LATER,
+    boto3_options,
+    checked_url,
+    open_bucket,
+    region_of,
+)
+from smdebug.storage.complaint import asked_url, complaint, is_elsewhere
 from smdebug.storage.store import Buffer, check_key, check_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from obstore.store import ObjectStore as Bucket
+
+_Answer = TypeVar("_Answer")
+
+# The process in which obstore's threads run: a fork has none of them, and would wait for ever.
+_process: int | None = None
 
 
 class ObjectStore:
@@ -18,6 +33,9 @@ class ObjectStore:
 
     Credentials come from the environment, as obstore reads it. For S3, when boto3 is installed,
     its chain is used, so profiles and single sign-on work as they do elsewhere.
+
+    The first answer must come within seconds; later ones may take a minute. What fails is tried
+    again by obstore for some seconds; who has to get through an outage takes a `PatientStore`.
 
     Example:
         >>> store = ObjectStore("s3://bucket/runs/one")  # doctest: +SKIP
@@ -29,8 +47,10 @@ class ObjectStore:
 
     def __init__(self, url: str, **options: Any) -> None:
         """Opens a URL; `options` go to `obstore.store.from_url` (endpoint, region, ...)."""
-        self.url = url.rstrip("/")
-        self._bucket = _open_bucket(self.url, options)
+        self.url = checked_url(url)
+        self._options = options or boto3_options(self.url)
+        self._bucket = open_bucket(self.url, self._options, FIRST)
+        self._answered = False
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> memoryview:
         import obstore
@@ -44,13 +64,15 @@ class ObjectStore:
             wanted = (start, start + length)
         options: Any = {"range": wanted} if start or length is not None else None
         try:
-            data = obstore.get(self._bucket, key, options=options).bytes()
+            data = self._ask(lambda bucket: obstore.get(bucket, key, options=options).bytes())
         except FileNotFoundError:
             raise KeyError(key) from None
-        except obstore.exceptions.GenericError:
+        except StoreError:
             # A range that starts behind the end is an error of HTTP; here it is an empty slice.
+            if options is None:
+                raise
             size = self._size(key)
-            if options is None or (start < size if start >= 0 else size):
+            if start < size if start >= 0 else size:
                 raise
             return memoryview(b"")
         view = memoryview(data).cast("B").toreadonly()
@@ -59,24 +81,34 @@ class ObjectStore:
     def write(self, key: str, chunks: Iterable[Buffer]) -> None:
         import obstore
 
-        # An object appears whole, whether it goes up at once or, when large, in parts.
-        obstore.put(self._bucket, check_key(key), b"".join(chunks))
+        check_key(key)
+        content = b"".join(chunks)
+        try:
+            # An object appears whole, whether it goes up at once or, when large, in parts.
+            self._ask(lambda bucket: obstore.put(bucket, key, content))
+        except FileNotFoundError as error:
+            # Parts that are gone: what became of the object is not known.
+            raise complaint(self.url, error) from None
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[str]:
         import obstore
 
         # Object stores list by whole folders; what is finer is sorted out here.
         folder = check_prefix(prefix)
-        keys: list[str] = []
-        for batch in obstore.list(self._bucket, folder or None, offset=after or None):
-            keys += [item["path"] for item in batch]
+
+        def paths(bucket: Bucket) -> list[str]:
+            batches = obstore.list(bucket, folder or None, offset=after or None)
+            return [item["path"] for batch in batches for item in batch]
+
+        keys = self._ask(paths)
         return iter(sorted(key for key in keys if key.startswith(prefix) and key > after))
 
     def delete(self, key: str) -> None:
         import obstore
 
+        check_key(key)
         try:
-            obstore.delete(self._bucket, check_key(key))
+            self._ask(lambda bucket: obstore.delete(bucket, key))
         except FileNotFoundError:
             return
 
@@ -84,19 +116,15 @@ class ObjectStore:
         import obstore
 
         try:
-            return int(obstore.head(self._bucket, key)["size"])
+            return int(self._ask(lambda bucket: obstore.head(bucket, key)["size"]))
         except FileNotFoundError:
             raise KeyError(key) from None
 
     def exists(self) -> bool:
-        import obstore
-
         try:
-            for _ in obstore.list(self._bucket, chunk_size=1):
-                break
-        except (FileNotFoundError, obstore.exceptions.GenericError) as error:
-            # obstore has no class of its own for a missing bucket.
-            if "NoSuchBucket" in str(error) or isinstance(error, FileNotFoundError):
+            self.first()
+        except StoreError as error:
+            if error.code == "NoSuchBucket":
                 return False
             raise
         return True
@@ -104,44 +132,61 @@ class ObjectStore:
     def first(self) -> str | None:
         import obstore
 
-        for batch in obstore.list(self._bucket, chunk_size=1):
-            for item in batch:
-                return str(item["path"])
-        return None
+        def path(bucket: Bucket) -> str | None:
+            for batch in obstore.list(bucket, chunk_size=1):
+                for item in batch:
+                    return str(item["path"])
+            return None
+
+        return self._ask(path)
 
     def path(self, key: str) -> str | None:
         return None
 
+    def _ask(self, ask: Callable[[Bucket], _Answer]) -> _Answer:
+        """Asks the bucket something.
 
-def _open_bucket(url: str, options: dict[str, Any]) -> Bucket:
-    try:
-        from obstore.store import from_url
-    except ImportError as error:
+        Raises:
+            FileNotFoundError: what was asked for is not there, but the bucket is.
+            StoreError: there was no answer, or another one than expected.
+        """
+        import obstore
+
+        _require_own_threads(self.url)
+        try:
+            answer = ask(self._bucket)
+        except (obstore.exceptions.BaseError, FileNotFoundError) as error:
+            if not self._answered and self._moves(error):
+                return self._ask(ask)
+            said = complaint(self.url, error)
+            if isinstance(error, FileNotFoundError) and said.code != "NoSuchBucket":
+                raise
+            # Not chained: obstore repeats what the store said, keys included.
+            raise said from None
+        if not self._answered:
+            self._bucket = open_bucket(self.url, self._options, LATER)
+            self._answered = True
+        return answer
+
+    def _moves(self, error: Exception) -> bool:
+        """Goes to the region the bucket is in, if that is why it did not answer."""
+        asked = asked_url(error)
+        if asked is None or not is_elsewhere(error):
+            return False
+        region = region_of(asked)
+        if region is None or region == self._options.get("region"):
+            return False
+        self._options = {**self._options, "region": region}
+        self._bucket = open_bucket(self.url, self._options, FIRST)
+        return True
+
+
+def _require_own_threads(url: str) -> None:
+    global _process
+    _process = _process or os.getpid()
+    if _process != os.getpid():
         raise SMDebugRuntimeError(
-            f"{url} needs the package obstore: pip install 'tornasole[cloud]'"
-        ) from error
-    if url.startswith(("s3://", "s3a://")) and not options:
-        options = _boto3_credentials()
-    try:
-        return from_url(url, **options)
-    except Exception as error:
-        # obstore says what is wrong with a URL through errors of several unrelated kinds.
-        raise SMDebugValueError(
-            f"expected a URL such as s3://bucket/prefix, got {url!r}: {error}"
-        ) from error
-
-
-def _boto3_credentials() -> dict[str, Any]:
-    """Returns obstore options that ask boto3 for credentials, when boto3 is there and has some."""
-    try:
-        import boto3
-        from obstore.auth.boto3 import Boto3CredentialProvider
-    except ImportError:
-        return {}
-    session = boto3.session.Session()
-    if session.get_credentials() is None:
-        return {}
-    options: dict[str, Any] = {"credential_provider": Boto3CredentialProvider(session)}
-    if session.region_name:
-        options["region"] = session.region_name
-    return options
+            f"{url} cannot be used in a process that was forked after its parent had used an "
+            "object store: obstore has threads, which a fork leaves behind; start processes with "
+            "multiprocessing.get_context('spawn'), or use object stores in them only"
+        )

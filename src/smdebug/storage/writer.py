@@ -15,7 +15,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError, WriteFailed
+from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError, StoreError, WriteFailed
 from smdebug.storage.batch import PendingBatch, StepBatch
 from smdebug.storage.classic_builder import ClassicBuilder
 from smdebug.storage.layout import END_KEY, collections_key
@@ -379,7 +379,8 @@ class RunWriter:
         self._builder.discard()
         work.release()
         with self._changed:
-            failure = WriteFailed(f"could not write to {self.store.url}: {error}")
+            where = "" if isinstance(error, StoreError) else f" to {self.store.url}"
+            failure = WriteFailed(f"could not write{where}: {error}")
             failure.__cause__ = error
             self._failure = failure
             dropped = list(self._queue)

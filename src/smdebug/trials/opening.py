@@ -28,15 +28,12 @@ def wait_for_job(reader: RunReader, wait_seconds: float | None) -> None:
 
     Args:
         reader: of the run.
-        wait_seconds: how long to wait. None waits a minute where the place exists, and not at all
-            where it does not.
+        wait_seconds: how long to wait; a minute when None.
 
     Raises:
-        TrialNotFound: the place does not exist or holds something else.
         MissingCollectionFiles: the job has ended, or the time is over.
     """
     limit = _DEFAULT_WAIT if wait_seconds is None else checks.seconds("wait_seconds", wait_seconds)
-    _require_place(reader.store, may_come=wait_seconds is not None)
     deadline = time.monotonic() + limit
     told = False
     while True:
@@ -57,7 +54,18 @@ def wait_for_job(reader: RunReader, wait_seconds: float | None) -> None:
         pause(POLL_SECONDS)
 
 
-def _require_place(store: Store, may_come: bool) -> None:
+def require_place(store: Store, wait_seconds: float | None) -> None:
+    """Refuses a place that is not there, or holds something else than a run.
+
+    Args:
+        store: the place.
+        wait_seconds: as `wait_for_job` takes it.
+
+    Raises:
+        TrialNotFound: it is such a place.
+        StoreError: it is an object store that gives no answer, or says no.
+    """
+    may_come = wait_seconds is not None
     if not store.exists():
         # A directory may still be made; a bucket that is not there is a wrong name.
         if may_come and not store.remote:

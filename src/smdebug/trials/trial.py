@@ -23,11 +23,12 @@ from smdebug.storage.catalog import mode_bit
 from smdebug.storage.control import StopRequest, write_stop
 from smdebug.storage.findings import Finding, read_findings
 from smdebug.storage.layout import LAST_STEP
+from smdebug.storage.patient import READING_SECONDS, patient
 from smdebug.storage.raw import as_dtype, places_of, value_in_index
 from smdebug.storage.reader import RunReader
 from smdebug.storage.store import Store, open_store
 from smdebug.trials.collections import RunCollections
-from smdebug.trials.opening import POLL_SECONDS, pause, wait_for_job
+from smdebug.trials.opening import POLL_SECONDS, pause, require_place, wait_for_job
 from smdebug.trials.refresh import Refresher
 from smdebug.trials.step_range import checked_range, in_range
 from smdebug.trials.steps import StepState, StepTable
@@ -91,7 +92,10 @@ class Trial:
         self.range_steps = checked_range(range_steps)
         self.dynamic_refresh = True
         self.loaded_all_steps = False
-        self._store: Store = open_store(self.path) if store is None else store
+        place = open_store(self.path) if store is None else store
+        require_place(place, wait_seconds)
+        # Only now: a wrong URL is an error at once.
+        self._store: Store = patient(place, READING_SECONDS) if store is None else place
         self._reader = RunReader(self._store)
         self._refresher = Refresher(self._reader)
         self._cached: dict[Any, Array] | None = {} if cache else None
