@@ -28,7 +28,7 @@ ENTRY = {
 
 def look(directory: CheckpointDirectory, step: int) -> int | None:
     """Looks at once, whatever the last look took; returns the step of a new checkpoint."""
-    directory._next_look = 0.0
+    directory._looked = directory._next_look = directory._next_glance = -3600.0
     mark = directory.look(step, None)
     return None if mark is None else mark.step
 
@@ -132,7 +132,7 @@ def test_files_by_the_hundreds_are_looked_at_in_several_goes(tmp_path: Path) -> 
 def test_a_late_look_tells_the_step_by_the_time_of_the_file(tmp_path: Path) -> None:
     write(tmp_path / "old.pt")
     directory = CheckpointDirectory(str(tmp_path))
-    directory._next_look = time.perf_counter() + 3600
+    directory._next_look = directory._next_glance = time.perf_counter() + 3600
     for step in range(3):
         assert directory.look(step, None) is None
     # As of a file system whose clock has another resolution, and in step 3.
@@ -142,8 +142,12 @@ def test_a_late_look_tells_the_step_by_the_time_of_the_file(tmp_path: Path) -> N
         pass
     for step in range(3, 8):
         assert directory.look(step, None) is None
+    directory._changes.clear()
     directory._marks = type(directory._marks)(
-        mark._replace(until=changed + (mark.step - 3) * 10**9) for mark in directory._marks
+        mark._replace(
+            since=changed + (mark.step - 4) * 10**9, until=changed + (mark.step - 3) * 10**9
+        )
+        for mark in directory._marks
     )
     assert look(directory, 8) == 3
 
@@ -152,13 +156,51 @@ def test_looks_take_a_hundredth_of_the_time(tmp_path: Path) -> None:
     for number in range(200):
         write(tmp_path / f"{number}.pt")
     directory = CheckpointDirectory(str(tmp_path))
-    began = time.perf_counter()
-    directory.look(0, None)
-    took = time.perf_counter() - began
-    assert began < directory._next_look <= began + 102 * took
-    planned = directory._next_look
+    for _ in range(20):
+        # What looks are thought to cost grows to what they do cost.
+        directory._looked = directory._next_look = -3600.0
+        began = time.perf_counter()
+        directory.look(0, None)
+        took = time.perf_counter() - began
+    assert 1e-4 < directory._look_cost <= took
+    looked = directory._looked
+    assert directory._next_glance >= began + 100 * directory._glance_cost
+    # Too early: nothing is looked at.
     assert directory.look(1, None) is None
-    assert directory._next_look == planned
+    assert directory._looked == looked
+    # Nothing has changed at a glance, so there is more time; otherwise it is time by now.
+    directory._looked = time.perf_counter() - 500 * directory._look_cost
+    looked = directory._looked
+    directory._next_glance = -3600.0
+    assert directory.look(2, None) is None
+    assert directory._looked == looked
+    write(tmp_path / "new.pt")
+    directory._looked = time.perf_counter() - 500 * directory._look_cost
+    directory._next_glance = -3600.0
+    mark = directory.look(3, None)
+    assert mark is not None
+    assert mark.step == 3
+
+
+def test_a_glance_tells_steps_that_are_shorter_than_the_clock_of_files(tmp_path: Path) -> None:
+    write(tmp_path / "old.pt")
+    directory = CheckpointDirectory(str(tmp_path))
+    assert look(directory, 0) is None
+    directory._next_look = time.perf_counter() + 3600
+    for step in range(1, 9):
+        if step == 5:
+            write(tmp_path / "new.pt")
+        directory._next_glance = 0.0
+        assert directory.look(step, None) is None
+    # By its time, the file could have been written in any of them.
+    os.utime(tmp_path / "new.pt", ns=(1, 1))
+    assert len(directory._changes) == 1
+    after, until = directory._changes[0]
+    inside = [mark.step for mark in directory._marks if after < mark.until <= until]
+    assert inside == [5]
+    first = directory._mark_at(directory._marks[0].since)
+    assert first is not None
+    assert first.step == 5
 
 
 def test_an_entry_is_that_of_smdebug_1(tmp_path: Path) -> None:
@@ -221,7 +263,7 @@ def test_the_file_does_not_grow_for_ever(tmp_path: Path) -> None:
     write(tmp_path / "metadata.json", json.dumps([ENTRY] * checkpoint._MOST_ENTRIES))
     directory = CheckpointDirectory(str(tmp_path))
     directory.read()
-    directory.record(checkpoint.Mark(0, 8, 8), {GLOBAL: 8}, lambda: None)
+    directory.record(checkpoint.Mark(0, 0, 8, 8), {GLOBAL: 8}, lambda: None)
     assert len(entries_of(tmp_path)) == checkpoint._MOST_ENTRIES
     assert entries_of(tmp_path)[-1]["latest-global-step-seen"] == 8
 
@@ -257,7 +299,7 @@ def test_a_broken_file_is_as_none_and_is_replaced(
     with caplog.at_level(logging.WARNING):
         assert directory.read() is None
     assert str(tmp_path / "metadata.json") in caplog.text
-    directory.record(checkpoint.Mark(0, 8, 8), {GLOBAL: 8}, lambda: None)
+    directory.record(checkpoint.Mark(0, 0, 8, 8), {GLOBAL: 8}, lambda: None)
     assert len(entries_of(tmp_path)) == 1
 
 
@@ -270,7 +312,7 @@ def test_a_file_of_somebody_else_stays(
     with caplog.at_level(logging.WARNING):
         assert directory.read() is None
     assert "it stays as it is" in caplog.text
-    directory.record(checkpoint.Mark(0, 8, 8), {GLOBAL: 8}, lambda: None)
+    directory.record(checkpoint.Mark(0, 0, 8, 8), {GLOBAL: 8}, lambda: None)
     assert (tmp_path / "metadata.json").read_text(encoding="utf-8") == FOREIGN[kind]
 
 
@@ -289,5 +331,5 @@ def test_a_file_that_cannot_be_written_is_said_once(
 ) -> None:
     directory = CheckpointDirectory(str(tmp_path / "missing"))
     for step in (8, 9):
-        directory.record(checkpoint.Mark(0, step, step), {GLOBAL: step}, lambda: None)
+        directory.record(checkpoint.Mark(0, 0, step, step), {GLOBAL: step}, lambda: None)
     assert caplog.text.count("cannot be kept") == 1

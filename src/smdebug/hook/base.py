@@ -92,7 +92,8 @@ class BaseHook(HookCollections):
         options: everything the hook was told.
 
     Attributes:
-        last_saved_step: the number of the last step at which something was saved.
+        last_saved_step: the number of the last step at which something was saved, of those up to
+            `step`; None when there was none, and where `step` was set back and it is not known.
     """
 
     # What an adapter sets, beside what HookCollections asks for.

@@ -31,8 +31,13 @@ _TEMPORARY_NAME = f"{METADATA_NAME}.tmp-{_UPLOADED}"
 _RUN, _SAVED = "training-run", "latest-global-step-saved"
 _SEEN, _MODE_STEPS = "latest-global-step-seen", "latest-mode-step"
 
-# After a look, training goes on for so many times as long as it took before the next.
-_PAUSE_AFTER_LOOK, _PAUSE_AFTER_RECORD = 100, 10
+# After a look, training goes on for so many times as long as it took before the next; longer if
+# nothing has changed at a glance. After a glance, and after a state was kept, likewise.
+_PAUSE, _PAUSE_UNCHANGED, _PAUSE_AFTER_RECORD = 100, 1000, 10
+# The clock of files goes in steps of up to so many nanoseconds.
+_CLOCK_TICK = 10_000_000
+# How many directories a glance is at.
+_DIRECTORIES_AT_A_GLANCE = 8
 # How many files are looked at in one go.
 _FILES_AT_ONCE = 256
 _MOST_MARKS = 100_000
@@ -56,8 +61,9 @@ class CheckpointState(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A step that lasted until a moment, in nanoseconds since 1970."""
+    """A step that lasted from a moment to another, in nanoseconds since 1970."""
 
+    since: int
     until: int
     step: int
     last_saved_step: int | None
@@ -68,7 +74,8 @@ class CheckpointDirectory:
 
     A look at many files takes time, so there is not one at every step: on average they take a
     hundredth of the time of training. What was written since the last look belongs to the step
-    that was under way by the times of the files.
+    that was under way by the times of the files. Those are no more exact than some milliseconds,
+    so there is a glance at the directory and its newest file in between, which takes microseconds.
 
     Args:
         path: the directory; it need not exist yet.
@@ -85,8 +92,16 @@ class CheckpointDirectory:
         # Files by path, with size and time, when last looked at; None before the first time.
         self._known: dict[str, tuple[int, int]] | None = None
         self._look: _Look | None = None
-        self._next_look = 0.0
+        self._looked = self._next_look = 0.0
+        # The steps since the last look, and the times between which a glance saw a change.
         self._marks: deque[Mark] = deque(maxlen=_MOST_MARKS)
+        self._changes: deque[tuple[int, int]] = deque(maxlen=_MOST_MARKS)
+        self._places: tuple[str, ...] = (str(self._path),)
+        self._glance = _glance(self._places)
+        self._glanced, self._next_glance = 0, 0.0
+        self._last_time = time.time_ns()
+        # What a look and a glance take, without what the system did meanwhile.
+        self._look_cost = self._glance_cost = 1e-6
         self._go_on_looking(time.time_ns())
 
     def read(self) -> CheckpointState | None:
@@ -130,15 +145,23 @@ class CheckpointDirectory:
             The step after which a checkpoint was written; None when there is no new one.
         """
         now = time.time_ns()
-        self._marks.append(Mark(now, step, last_saved_step))
+        self._marks.append(Mark(self._last_time, now, step, last_saved_step))
+        self._last_time = now
         began = time.perf_counter()
-        if began < self._next_look and not at_end:
+        if at_end or began >= self._next_glance:
+            self._take_a_glance(now)
+            ended = time.perf_counter()
+            self._glance_cost = min(ended - began, 2 * self._glance_cost)
+            self._next_glance = ended + _PAUSE * self._glance_cost
+            began = ended
+        pause = _PAUSE if self._changes or self._look is not None else _PAUSE_UNCHANGED
+        if began < max(self._looked + pause * self._look_cost, self._next_look) and not at_end:
             return None
         mark = self._go_on_looking(now)
         while at_end and self._look is not None:
             mark = self._go_on_looking(now)
-        ended = time.perf_counter()
-        self._next_look = ended + _PAUSE_AFTER_LOOK * (ended - began)
+        self._looked = time.perf_counter()
+        self._look_cost = min(self._looked - began, 2 * self._look_cost)
         return mark if mark is not None and mark.step >= 0 else None
 
     def record(
@@ -164,13 +187,16 @@ class CheckpointDirectory:
             )
             self._entries = [*self._entries, _entry(state)][-_MOST_ENTRIES:]
             self._write()
+            # What was written just now is no checkpoint.
+            self._glance = _glance(self._places)
         ended = time.perf_counter()
         # Something else may change in the directory at every step.
-        self._next_look = max(self._next_look, ended + _PAUSE_AFTER_RECORD * (ended - began))
+        self._next_look = ended + _PAUSE_AFTER_RECORD * (ended - began)
 
     def rewind(self, step: int) -> None:
         """Forgets what was behind a step: the job has gone back to it."""
         self._marks.clear()
+        self._changes.clear()
         self._entries = [entry for entry in self._entries if entry[_SEEN] <= step]
 
     def _write(self) -> None:
@@ -187,6 +213,12 @@ class CheckpointDirectory:
             logger.warning("%s: %s", self._path, message)
 
     # ---- looking
+
+    def _take_a_glance(self, now: int) -> None:
+        glance = _glance(self._places)
+        if glance != self._glance:
+            self._changes.append((self._glanced, now))
+        self._glance, self._glanced = glance, now
 
     def _go_on_looking(self, now: int) -> Mark | None:
         """Looks at some files; when all were, returns the step of what has changed in them."""
@@ -205,12 +237,28 @@ class CheckpointDirectory:
         # What was written before this look began, it has seen.
         while self._marks and self._marks[0].until <= look.began:
             self._marks.popleft()
+        while self._changes and self._changes[0][1] <= look.began:
+            self._changes.popleft()
+        newest = max(look.changed, key=look.changed.__getitem__, default=None)
+        places = (*look.directories[:_DIRECTORIES_AT_A_GLANCE], *([newest] if newest else ()))
+        if places != self._places:
+            self._places, self._glance = places, _glance(places)
         return mark
 
     def _mark_at(self, moment: int) -> Mark | None:
-        if not self._marks:
-            return None
-        return next((mark for mark in self._marks if mark.until >= moment), self._marks[-1])
+        """The step that was under way at a moment, by the clock of the files."""
+        # Where a glance saw a change, it was between that glance and the one before.
+        between = ((after, until) for after, until in self._changes if until >= moment)
+        after, until = next(between, (0, self._last_time))
+        possible = [
+            mark
+            for mark in self._marks
+            if after < mark.until <= until and mark.since - _CLOCK_TICK <= moment <= mark.until
+        ]
+        if possible:
+            # Of steps as short as a tick of that clock, the one with a checkpoint is the longest.
+            return max(possible, key=lambda mark: mark.until - mark.since)
+        return self._marks[-1] if self._marks else None
 
 
 class _Look:
@@ -220,13 +268,15 @@ class _Look:
         began: when, in nanoseconds since 1970.
         found: sizes and times of files by path.
         changed: when a file, or its name, was last changed.
+        directories: those it has come to.
     """
 
     def __init__(self, path: Path, unseen: set[str], began: int) -> None:
         self.began = began
         self.found: dict[str, tuple[int, int]] = {}
         self.changed: dict[str, int] = {}
-        self._files = _files(str(path), unseen)
+        self.directories: list[str] = []
+        self._files = _files(str(path), unseen, self.directories)
 
     def go_on(self) -> bool:
         """Looks at the next files; returns whether those were all."""
@@ -242,13 +292,27 @@ class _Look:
         return len(entries) < _FILES_AT_ONCE
 
 
-def _files(path: str, unseen: set[str]) -> Iterator[os.DirEntry[str]]:
+def _glance(places: Sequence[str]) -> list[tuple[int, int]]:
+    """Sizes and times of a few files and directories: a name that comes or goes changes one."""
+    found = []
+    for place in places:
+        try:
+            status = os.stat(place)  # noqa: PTH116 - every microsecond counts
+        except OSError:
+            found.append((-1, -1))
+            continue
+        found.append((status.st_size, status.st_mtime_ns))
+    return found
+
+
+def _files(path: str, unseen: set[str], directories: list[str]) -> Iterator[os.DirEntry[str]]:
     """The files of a directory and of those in it, without the ones that are not checkpoints."""
     waiting = [path]
     while waiting:
         directory = waiting.pop()
         if unseen and os.path.realpath(directory) in unseen:
             continue
+        directories.append(directory)
         try:
             with os.scandir(directory) as entries:
                 for entry in entries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smdebug.config.job_file import read_checkpoint_dir
@@ -10,6 +11,7 @@ from smdebug.exceptions import SMDebugValueError
 from smdebug.hook.checkpoint import CheckpointDirectory
 from smdebug.hook.earlier import EarlierSteps
 from smdebug.hook.history import StepHistory
+from smdebug.storage.layout import END_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,8 +46,10 @@ class Resume:
         directory = read_checkpoint_dir()
         if directory is not None:
             # A run, or files for TensorBoard, may lie in the same place.
-            own = (store.path(""), options.tensorboard_path)
-            self._checkpoints = CheckpointDirectory(directory, [each for each in own if each])
+            end = store.path(END_KEY)
+            run = None if end is None else str(Path(end).parent)
+            own = [each for each in (run, options.tensorboard_path) if each is not None]
+            self._checkpoints = CheckpointDirectory(directory, own)
             self._state = self._checkpoints.read()
 
     @property
