@@ -1,4 +1,4 @@
-"""The code of docs/pytorch.md runs, block after block, as a reader would type it."""
+"""The code of docs/pytorch.md and docs/resume.md runs, block after block, as one would type it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "pytorch.md"
+DOCS = Path(__file__).parent.parent.parent / "docs"
 # torch.compile uses what torch warns about.
 TORCH_ITSELF = "ignore:`torch.jit:DeprecationWarning"
 
 
-def blocks() -> str:
-    """The code of the page, on the lines it has there, so that a traceback names them."""
-    text = PAGE.read_text(encoding="utf-8")
+def blocks(page: Path) -> str:
+    """The code of a page, on the lines it has there, so that a traceback names them."""
+    text = page.read_text(encoding="utf-8")
     kept = [""] * (text.count("\n") + 1)
     for found in re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
         first = text.count("\n", 0, found.start(1))
@@ -24,15 +24,25 @@ def blocks() -> str:
     return "\n".join(kept)
 
 
-def test_page(tmp_path: Path) -> None:
-    program = f"exec(compile({blocks()!r}, {str(PAGE)!r}, 'exec'))\n"
+def run(page: str, place: Path) -> set[str]:
+    """Runs the code of a page; returns the names of the runs it wrote."""
+    path = DOCS / page
+    program = f"exec(compile({blocks(path)!r}, {str(path)!r}, 'exec'))\n"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-W", TORCH_ITSELF, "-c", program],
-        cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=place, env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "saving has stopped" not in done.stderr
-    written = {path.name for path in (tmp_path / "runs").iterdir()}
+    return {path.name for path in (place / "runs").iterdir()}
+
+
+def test_page(tmp_path: Path) -> None:
+    written = run("pytorch.md", tmp_path)
     assert {"first", "chosen", "modes", "own", "nan", "cost", "part", "rules"} <= written
     assert "dry" not in written
+
+
+def test_page_about_interrupted_jobs(tmp_path: Path) -> None:
+    assert run("resume.md", tmp_path) == {"spot", "rewind", "directory"}

@@ -59,8 +59,8 @@ def test_twenty_kills_leave_no_trace(
 ) -> None:
     expected = in_peace(format)
     # Losses are saved as scalars at every step of training.
-    assert expected["steps"]["TRAIN"] == list(range(60))
-    assert expected["steps"]["EVAL"] == list(range(0, 21, 2))
+    assert expected["steps"]["TRAIN"] == list(range(160))
+    assert expected["steps"]["EVAL"] == list(range(0, 60, 2))
     found = train(tmp_path / "job", way, format, 20)
     assert found.keys() == expected.keys()
     assert found == expected

@@ -24,7 +24,7 @@ from smdebug.storage.layout import END_KEY
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TRAIN_STEPS, EVAL_EVERY, EVAL_STEPS, CHECKPOINT_EVERY = 60, 8, 3, 5
+TRAIN_STEPS, EVAL_EVERY, EVAL_STEPS, CHECKPOINT_EVERY = 160, 8, 3, 5
 SCHEDULE = {
     smd.modes.TRAIN: smd.SaveConfigMode(save_interval=2),
     smd.modes.EVAL: smd.SaveConfigMode(save_interval=2),
@@ -154,7 +154,7 @@ def main() -> None:
             started += 1
             return super()._attempt()
 
-    attempts = Counted(train, kills, 3 * CHECKPOINT_EVERY, seed, processes)
+    attempts = Counted(train, kills, 2 * CHECKPOINT_EVERY, seed, processes)
     attempts.run()
     assert attempts.killed == kills
 
