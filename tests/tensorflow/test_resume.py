@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
     pytest.mark.filterwarnings(SEED_WARNING),
 ]
-SCHEDULE = {"save_interval": 2}
+EVERY_SECOND = smd.SaveConfig(save_interval=2)
 COLLECTIONS = ["weights", "gradients", "losses", "metrics"]
 
 
@@ -51,7 +51,7 @@ def without_epochs(found: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("format", ["v1", "v2"])
 def test_fit_goes_on(tmp_path: Path, format: str) -> None:
     options: dict[str, Any] = {
-        "save_config": smd.SaveConfig(**SCHEDULE), "format": format,
+        "save_config": EVERY_SECOND, "format": format,
         "include_collections": COLLECTIONS, "on_error": "raise",
     }  # fmt: skip
     model = build()

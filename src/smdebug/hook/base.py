@@ -31,7 +31,6 @@ from smdebug.exceptions import (
     SMDebugError,
     SMDebugRuntimeError,
     SMDebugTypeError,
-    SMDebugValueError,
 )
 from smdebug.hook.capture import StepCapture, TakenArray
 from smdebug.hook.claim import Claim
@@ -641,19 +640,19 @@ class BaseHook(HookCollections):
             worker = self._worker()
             self._writes = self._is_writer(worker)
             self.collection_manager.set_num_workers(worker.workers if self.save_all_workers else 1)
-            self._resume.ready(self._writes and not self.dry_run, keeps=worker.chief)
+            if not self._resume.is_restored_as(worker.name, worker.workers):
+                self.last_saved_step = self._resume.restore(worker.name, worker.workers)
             try:
-                if not self._resume.is_restored_as(worker.name, worker.workers):
-                    self.last_saved_step = self._resume.restore(worker.name, worker.workers)
                 self._output = self._open_output(worker.name)
                 if not self.dry_run:
                     self._supervisor.start(self.out_dir, worker.workers, worker.chief)
                 if self._resume.continues and self._writes and not self.dry_run:
                     self._remember_earlier_names(worker.name)
-            except (SMDebugRuntimeError, SMDebugValueError):
+            except SMDebugRuntimeError:
                 raise
             except Exception as error:
                 self._guard.caught(error)
+            self._resume.ready(self._writes and not self.dry_run, keeps=worker.chief)
             self._ready = True
 
     def _open_output(self, worker: str) -> Output | None:
@@ -699,8 +698,8 @@ class BaseHook(HookCollections):
 
     def _remember_earlier_names(self, worker: str) -> None:
         """Keeps the names of tensors in the collections file that an earlier job has saved."""
-        for classic in (False, True):
-            key = collections_key(worker, classic)
+        keys = {collections_key(worker, classic) for classic in (False, True)}
+        for key in sorted(keys):
             try:
                 text = bytes(self._store.read(key)).decode()
                 earlier = CollectionManager.from_json(text)

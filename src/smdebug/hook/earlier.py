@@ -20,7 +20,7 @@ _RANK = re.compile(r"^worker_(\d+)$")
 
 
 class EarlierSteps:
-    """What earlier jobs saved; read once, when it is asked for.
+    """What earlier jobs saved; read when it is asked for, and kept until it is forgotten.
 
     Args:
         store: where the run is.
@@ -72,6 +72,10 @@ class EarlierSteps:
         rows = self._of(worker)
         # Steps of format v1 have no number of a segment.
         return None if not len(rows.seq) else "v2" if rows.seq.max() >= 0 else "v1"
+
+    def forget(self) -> None:
+        """Lets go of what was read: a long run of many workers is large."""
+        self.__dict__.pop("_rows", None)
 
     def _of(self, worker: str) -> StepArrays:
         """The steps of a worker; one that saved none has made those of the others."""

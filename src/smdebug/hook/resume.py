@@ -135,6 +135,7 @@ class Resume:
 
     def ready(self, writes: bool, keeps: bool) -> None:
         """Says what this process does about checkpoints: it writes to the run; it keeps states."""
+        self._earlier.forget()
         self._keeps = keeps
         if not writes:
             self.stop()
