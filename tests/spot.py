@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import select
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEADLINE_SECONDS = 100.0
+# A pipe holds one message, so that no process gets far ahead of whoever listens.
+MESSAGE = b"." * 4096
 
 
 class Attempts:
@@ -54,6 +57,7 @@ class Attempts:
         last = self.killed >= self._wanted
         calls = None if last else self._random.randint(1, self._calls)
         read, write = os.pipe()
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, len(MESSAGE))
         children = [self._start(rank, read, write) for rank in range(self._processes)]
         os.close(write)
         try:
@@ -79,7 +83,7 @@ class Attempts:
             os.close(read)
 
             def tell() -> None:
-                os.write(write, b".")
+                os.write(write, MESSAGE)
 
             self._train(tell, rank) if self._processes > 1 else self._train(tell)
             code = 0
@@ -98,10 +102,9 @@ def _read_calls(read: int, calls: int | None) -> None:
     while calls is None or calls > 0:
         ready, _, _ = select.select([read], [], [], max(deadline - time.monotonic(), 0.0))
         assert ready, f"nothing was heard from the job for {DEADLINE_SECONDS} s"
-        got = os.read(read, 1 if calls is not None else 4096)
-        if not got:
+        if not os.read(read, len(MESSAGE)):
             return
-        calls = None if calls is None else calls - len(got)
+        calls = None if calls is None else calls - 1
 
 
 def contents(path: Path) -> dict[str, Any]:

@@ -3,7 +3,8 @@
     python spot.py <directory> <way> <format> <kills> <seed> <processes>
 
 The run is in `<directory>/run`. The ways: `directory`, a checkpoint directory that the hook looks
-at, and `step`, `Hook(resume=True)` with `hook.step` out of the checkpoint.
+at; `step`, `Hook(resume=True)` with `hook.step` out of the checkpoint; `run`, `Hook(resume=True)`
+alone, with every step saved, and the checkpoint of the step that the run ends with.
 """
 
 from __future__ import annotations
@@ -24,11 +25,9 @@ from smdebug.storage.layout import END_KEY
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TRAIN_STEPS, EVAL_EVERY, EVAL_STEPS, CHECKPOINT_EVERY = 160, 8, 3, 5
-SCHEDULE = {
-    smd.modes.TRAIN: smd.SaveConfigMode(save_interval=2),
-    smd.modes.EVAL: smd.SaveConfigMode(save_interval=2),
-}
+TRAIN_STEPS, EVAL_EVERY, EVAL_STEPS, CHECKPOINT_EVERY = 80, 8, 3, 5
+EPOCH = [smd.modes.TRAIN] * EVAL_EVERY + [smd.modes.EVAL] * EVAL_STEPS
+PLAN = EPOCH * (TRAIN_STEPS // EVAL_EVERY)
 
 
 class Job:
@@ -44,11 +43,12 @@ class Job:
         self.net: nn.Module = nn.parallel.DistributedDataParallel(net) if processes > 1 else net
         self.loss = nn.CrossEntropyLoss()
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.05, momentum=0.9)
-        self.trained = 0
+        self.done = 0
         self.hook = smd.Hook(
-            place / "run", save_config=smd.SaveConfig(SCHEDULE), format=format,
-            include_collections=["weights", "gradients", "losses"], resume=way == "step",
-            include_workers="all", on_error="raise",
+            place / "run", save_config=smd.SaveConfig(save_interval=1 if way == "run" else 2),
+            include_collections=["weights", "gradients", "losses"], resume=way != "directory",
+            include_workers="all", on_error="raise", format=format,
+            flush_seconds=0 if way == "run" else None,
         )  # fmt: skip
         self.hook.register_module(self.net)
         self.hook.register_loss(self.loss)
@@ -62,7 +62,7 @@ class Job:
             self.hook.flush()
         state = {
             "net": self.net.state_dict(), "optimizer": self.optimizer.state_dict(),
-            "random": torch.get_rng_state(), "trained": self.trained, "step": self.hook.step,
+            "random": torch.get_rng_state(), "done": self.done, "step": self.hook.step,
         }  # fmt: skip
         temporary = self.place / f"{self.rank}.tmp"
         torch.save(state, temporary)
@@ -89,7 +89,7 @@ class Job:
         self.net.load_state_dict(state["net"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"])
-        self.trained = state["trained"]
+        self.done = state["done"]
         assert self.hook.step == state["step"]
 
     def forward(self) -> torch.Tensor:
@@ -98,30 +98,30 @@ class Job:
         return loss
 
     def train(self, tell: Callable[[], None]) -> None:
-        while self.trained < TRAIN_STEPS:
+        for number in range(self.done, len(PLAN)):
             tell()
-            self.hook.set_mode(smd.modes.TRAIN)
-            self.net.train()
-            self.optimizer.zero_grad()
-            loss = self.forward()
-            loss.backward()
-            self.optimizer.step()
-            self.hook.save_scalar("loss", loss.item())
-            self.trained += 1
-            if self.trained % EVAL_EVERY == 0:
-                self.evaluate(tell)
-            if self.trained % CHECKPOINT_EVERY == 0:
+            self.hook.set_mode(PLAN[number])
+            self.step(PLAN[number])
+            self.done = number + 1
+            trained = PLAN[: self.done].count(smd.modes.TRAIN)
+            between = PLAN[number] is not smd.modes.TRAIN or trained % CHECKPOINT_EVERY
+            if self.way == "run" or not between:
                 tell()
                 self.save()
         self.hook.close()
 
-    def evaluate(self, tell: Callable[[], None]) -> None:
-        self.hook.set_mode(smd.modes.EVAL)
-        self.net.eval()
-        with torch.no_grad():
-            for _ in range(EVAL_STEPS):
-                tell()
+    def step(self, mode: Any) -> None:
+        if mode is smd.modes.EVAL:
+            self.net.eval()
+            with torch.no_grad():
                 self.forward()
+            return
+        self.net.train()
+        self.optimizer.zero_grad()
+        loss = self.forward()
+        loss.backward()
+        self.optimizer.step()
+        self.hook.save_scalar("loss", loss.item())
 
 
 def main() -> None:
