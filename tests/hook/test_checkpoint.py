@@ -158,14 +158,15 @@ def test_looks_take_a_hundredth_of_the_time(tmp_path: Path) -> None:
     directory = CheckpointDirectory(str(tmp_path))
     for _ in range(20):
         # What looks are thought to cost grows to what they do cost.
-        directory._looked = directory._next_look = -3600.0
+        directory._looked = directory._next_look = directory._next_glance = -3600.0
         began = time.perf_counter()
         directory.look(0, None)
         took = time.perf_counter() - began
     assert 1e-4 < directory._look_cost <= took
     looked = directory._looked
-    assert directory._next_glance >= began + 100 * directory._glance_cost
-    # Too early: nothing is looked at.
+    assert directory._next_glance >= began + 200 * directory._glance_cost
+    # A look that takes long, so that no pause of this process counts. Too early for another:
+    directory._look_cost = 10.0
     assert directory.look(1, None) is None
     assert directory._looked == looked
     # Nothing has changed at a glance, so there is more time; otherwise it is time by now.

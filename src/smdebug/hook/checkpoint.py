@@ -32,8 +32,9 @@ _RUN, _SAVED = "training-run", "latest-global-step-saved"
 _SEEN, _MODE_STEPS = "latest-global-step-seen", "latest-mode-step"
 
 # After a look, training goes on for so many times as long as it took before the next; longer if
-# nothing has changed at a glance. After a glance, and after a state was kept, likewise.
-_PAUSE, _PAUSE_UNCHANGED, _PAUSE_AFTER_RECORD = 100, 1000, 10
+# nothing has changed at a glance. After a glance, and after a state was kept, likewise. Looks and
+# glances together take a hundredth of the time.
+_PAUSE, _PAUSE_UNCHANGED, _PAUSE_AFTER_RECORD = 200, 1000, 10
 # The clock of files goes in steps of up to so many nanoseconds.
 _CLOCK_TICK = 10_000_000
 # How many directories a glance is at.
