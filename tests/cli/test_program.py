@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from smdebug.testing import make_run
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -127,6 +129,15 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
         assert said in ended.stderr, (arguments, ended.stderr)
         assert "Traceback" not in ended.stderr
         assert "never" not in ended.stdout
+
+
+def test_a_finished_run_is_refused_before_the_script_begins(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('begun')\n", encoding="utf-8")
+    make_run(str(tmp_path / "run"), steps=range(2))
+    ended = launch(tmp_path, "--out", "run", "train.py")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "go on with it by --resume" in ended.stderr
+    assert launch(tmp_path, "--out", "run", "--resume", "train.py").stdout == "begun\n"
 
 
 def test_it_says_that_nothing_was_trained_and_where_it_would_have_gone(tmp_path: Path) -> None:

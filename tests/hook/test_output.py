@@ -17,10 +17,10 @@ from smdebug.hook.capture import (
     pending_batch,
     saved_bytes,
 )
+from smdebug.hook.history import Step
 from smdebug.hook.output import DryOutput, RunOutput
 from smdebug.hook.plan import Want
 from smdebug.hook.stats import CollectionStats, HookStats
-from smdebug.hook.steps import Step
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Layout
 from smdebug.storage.layout import END_KEY

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smdebug.exceptions import SMDebugValueError
-from smdebug.hook.steps import Step, StepCounter
+from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
+from smdebug.hook.history import Step
+from smdebug.hook.steps import StepCounter, step_number
 from smdebug.mode_keys import ModeKeys
 
 TRAIN, EVAL, PREDICT, GLOBAL = ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT, ModeKeys.GLOBAL
@@ -75,3 +77,62 @@ def test_a_framework_may_count_itself() -> None:
     assert steps.advance() == Step(31, TRAIN, 31)
     assert steps.current() == Step(31, TRAIN, 31)
     assert steps.begun == 3
+
+
+def test_a_counter_goes_back_to_a_step_it_has_seen() -> None:
+    steps = StepCounter()
+    for mode in [TRAIN] * 4 + [EVAL] * 2 + [TRAIN] * 3:
+        steps.set_mode(mode)
+        steps.advance()
+    steps.go_to(4)
+    assert (steps.step, steps.mode_steps) == (4, {GLOBAL: 4, TRAIN: 3, EVAL: 0})
+    # What is said before the next step belongs to it.
+    assert steps.current() == Step(5, TRAIN, 4)
+    # As long as none was made, what came later is not forgotten.
+    steps.go_to(7)
+    assert (steps.step, steps.mode_steps) == (7, {GLOBAL: 7, TRAIN: 5, EVAL: 1})
+    steps.go_to(4)
+    steps.set_mode(EVAL)
+    assert steps.advance() == Step(5, EVAL, 1)
+    steps.go_to(7)
+    # Now those are another job's steps: the mode that was the last goes on.
+    assert steps.mode_steps == {GLOBAL: 7, TRAIN: 3, EVAL: 3}
+    steps.go_to(-1)
+    assert (steps.step, steps.mode_steps[EVAL], steps.current()) == (-1, -1, Step(0, EVAL, 0))
+
+
+def test_without_any_history_the_present_mode_moves() -> None:
+    steps = StepCounter()
+    steps.set_mode(TRAIN)
+    steps.go_to(9)
+    assert (steps.step, steps.mode_steps) == (9, {GLOBAL: 9, TRAIN: 9})
+    assert steps.advance() == Step(10, TRAIN, 10)
+
+
+def test_a_step_that_was_taken_back_leaves_no_history() -> None:
+    steps = StepCounter()
+    steps.set_mode(TRAIN)
+    steps.advance()
+    steps.set_mode(EVAL)
+    steps.advance()
+    steps.take_back()
+    steps.set_mode(TRAIN)
+    steps.advance()
+    steps.go_to(1)
+    assert steps.mode_steps == {GLOBAL: 1, TRAIN: 1}
+
+
+@pytest.mark.parametrize("value", [True, "3", 2.0, None, [1]])
+def test_a_step_is_a_whole_number(value: Any) -> None:
+    with pytest.raises(SMDebugTypeError, match="step must be a whole number"):
+        step_number(value)
+
+
+@pytest.mark.parametrize("value", [-2, 10**12, 1 << 80])
+def test_there_are_no_such_steps(value: int) -> None:
+    with pytest.raises(SMDebugValueError, match="step must lie between -1"):
+        step_number(value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert [step_number(value) for value in (-1, 5, np.int64(7))] == [-1, 5, 7]

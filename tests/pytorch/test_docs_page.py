@@ -27,20 +27,22 @@ def blocks(page: Path) -> str:
     return "\n".join(kept)
 
 
-def run(page: Path, folder: Path) -> None:
-    program = f"exec(compile({blocks(page)!r}, {str(page)!r}, 'exec'))\n"
+def run(page: str, place: Path) -> set[str]:
+    """Runs the code of a page; returns the names of the runs it wrote."""
+    path = DOCS / page
+    program = f"exec(compile({blocks(path)!r}, {str(path)!r}, 'exec'))\n"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-W", TORCH_ITSELF, "-c", program],
-        cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=place, env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "saving has stopped" not in done.stderr
+    return {path.name for path in place.glob("runs/*")}
 
 
 def test_page(tmp_path: Path) -> None:
-    run(DOCS / "pytorch.md", tmp_path)
-    written = {path.name for path in (tmp_path / "runs").iterdir()}
+    written = run("pytorch.md", tmp_path)
     assert {"first", "chosen", "modes", "own", "nan", "cost", "part", "rules"} <= written
     assert "dry" not in written
 
@@ -48,4 +50,8 @@ def test_page(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*utcnow.*:DeprecationWarning")  # botocore, not us
 def test_page_of_object_stores(tmp_path: Path, bucket: str) -> None:
     boto3.client("s3").create_bucket(Bucket="my-bucket")
-    run(DOCS / "object_storage.md", tmp_path)
+    run("object_storage.md", tmp_path)
+
+
+def test_page_about_interrupted_jobs(tmp_path: Path) -> None:
+    assert run("resume.md", tmp_path) == {"spot", "rewind", "directory"}

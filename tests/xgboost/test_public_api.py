@@ -30,7 +30,7 @@ PARAMETERS = [
     "save_config", "include_regex", "include_collections", "save_all", "include_workers",
     "hyperparameters", "train_data", "validation_data",
     "worker", "format", "queue_bytes", "flush_seconds", "on_error", "rules", "on_finding",
-    "before_update", "actions", "shap_samples",
+    "before_update", "actions", "shap_samples", "resume",
 ]  # fmt: skip
 SIGNATURES = {
     "before_training": "self model",

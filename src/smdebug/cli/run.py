@@ -17,11 +17,14 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.job_file import parse_job_file, read_json_object, unwrapped
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.registry import RuleSpec
+from smdebug.storage.layout import END_KEY
+from smdebug.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from smdebug.attach.job import AttachedJob
+    from smdebug.config.options import HookOptions
 
 _HELP = (
     "Runs a training script, unmodified, with a hook on what it trains.\n\n"
@@ -111,6 +114,9 @@ def run(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")
+    ] = False,
     module: Annotated[
         bool, typer.Option("-m", help="SCRIPT is the name of a module, as behind python -m.")
     ] = False,
@@ -131,6 +137,7 @@ def run(
             "rules": rules,
             "on_finding": "stop" if stop else None,
             "export_tensorboard": True if tensorboard else None,
+            "resume": True if resume else None,
         }
         _lay_over(description, parameters, save)
         chosen = _choose_place(description, out, target)
@@ -138,6 +145,7 @@ def run(
         for rule in options.rules:
             # Here, and not when training begins.
             RuleSpec(rule).needs()
+        _require_free(options)
         if chosen:
             say(f"saving to {description['LocalPath']}")
     # Not run in here: the parser of the command line would meet what the script raises.
@@ -159,6 +167,17 @@ def _lay_over(description: dict[str, Any], parameters: dict[str, Any], save: str
         known = known.split(",") if isinstance(known, str) else known
         hook["include_collections"] = [*known, *names]
     description["HookParameters"] = hook
+
+
+def _require_free(options: HookOptions) -> None:
+    """Refuses a finished run now: the hook would do so when training begins."""
+    if options.resume or options.out_dir is None:
+        return
+    if next(iter(open_store(options.out_dir).list(END_KEY)), None) is not None:
+        raise SMDebugValueError(
+            f"--out must be a place without a finished run, got {options.out_dir}, which has one; "
+            "choose another, or go on with it by --resume"
+        )
 
 
 def _choose_place(description: dict[str, Any], out: str | None, program: Program) -> bool:

@@ -45,7 +45,7 @@ VARIABLES = (
     Variable(
         "CHECKPOINT_CONFIG_FILE_PATH",
         DEFAULT_CHECKPOINT_CONFIG_FILE_PATH,
-        "The file that names the checkpoint directory in a SageMaker job.",
+        "The file that names the checkpoint directory, where an interrupted job goes on.",
     ),
     Variable("SMDEBUG_FORMAT", None, "Format of new runs: v1 or v2 (v1 in a SageMaker job)."),
     Variable(

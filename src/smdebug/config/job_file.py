@@ -39,7 +39,7 @@ _LIST_OPTIONS = ("include_regex", "include_collections")
 _PLAIN_OPTIONS = (
     *("save_all", "include_workers", "export_tensorboard", "tensorboard_dir", "dry_run"),
     *("worker", "format", "queue_bytes", "flush_seconds", "on_error"),
-    *("rules", "on_finding", "before_update", "actions"),
+    *("rules", "on_finding", "before_update", "actions", "resume"),
 )
 HOOK_PARAMETERS = (*_SCHEDULE_KEYS, *REDUCTION_FIELDS, *_LIST_OPTIONS, *_PLAIN_OPTIONS)
 COLLECTION_PARAMETERS = (

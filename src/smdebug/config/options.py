@@ -49,6 +49,7 @@ class HookOptions:
         before_update: look at every gradient before the optimizer uses it, and stop when one is
             not finite.
         actions: what else to do when a rule finds something: JSON, a dict or a list of dicts.
+        resume: go on behind the last step that the run in `out_dir` holds.
 
     Raises:
         SMDebugValueError: a value that makes no sense.
@@ -79,6 +80,7 @@ class HookOptions:
     on_finding: str
     before_update: bool
     actions: Any
+    resume: bool
 
     def __init__(
         self,
@@ -101,6 +103,7 @@ class HookOptions:
         on_finding: str = "warn",
         before_update: bool = False,
         actions: Any = None,
+        resume: bool = False,
     ) -> None:
         values = {
             "out_dir": _location("out_dir", out_dir),
@@ -122,6 +125,7 @@ class HookOptions:
             "on_finding": checks.choice("on_finding", on_finding, ("warn", "stop")),
             "before_update": checks.boolean("before_update", before_update),
             "actions": actions,
+            "resume": checks.boolean("resume", resume),
         }
         _require_rules(values)
         for name, value in {**values, "_scheduled": save_config is not None}.items():

@@ -19,13 +19,19 @@ import numpy as np
 
 from smdebug.config import checks, environment
 from smdebug.config.collection import CollectionKeys
+from smdebug.config.collection_manager import CollectionManager
 from smdebug.config.job_file import (
     DEFAULT_SAGEMAKER_OUTDIR,
     read_job_file,
     read_tensorboard_dir,
 )
 from smdebug.config.save import DEFAULT_SAVE_CONFIG_INTERVAL
-from smdebug.exceptions import RuleEvaluationConditionMet, SMDebugRuntimeError, SMDebugTypeError
+from smdebug.exceptions import (
+    RuleEvaluationConditionMet,
+    SMDebugError,
+    SMDebugRuntimeError,
+    SMDebugTypeError,
+)
 from smdebug.hook.capture import StepCapture, TakenArray
 from smdebug.hook.claim import Claim
 from smdebug.hook.collections import HookCollections
@@ -34,8 +40,9 @@ from smdebug.hook.guard import Entered, Guard
 from smdebug.hook.metrics_file import MetricsFile
 from smdebug.hook.output import DryOutput, Output, RunOutput
 from smdebug.hook.plan import Want
+from smdebug.hook.resume import Resume
 from smdebug.hook.stats import HookStats
-from smdebug.hook.steps import StepCounter
+from smdebug.hook.steps import StepCounter, step_number
 from smdebug.hook.supervisor import Supervisor, request_of
 from smdebug.hook.tensorboard import TensorboardFiles
 from smdebug.storage.arrow import warm_up
@@ -50,7 +57,7 @@ if TYPE_CHECKING:
     from smdebug.config.options import HookOptions
     from smdebug.hook.capture import Taken
     from smdebug.hook.export import Export
-    from smdebug.hook.steps import Step
+    from smdebug.hook.history import Step
     from smdebug.mode_keys import ModeKeys
     from smdebug.reductions import Array
     from smdebug.storage.control import StopRequest
@@ -85,7 +92,8 @@ class BaseHook(HookCollections):
         options: everything the hook was told.
 
     Attributes:
-        last_saved_step: the number of the last step at which something was saved.
+        last_saved_step: the number of the last step at which something was saved, of those up to
+            `step`; None when there was none, and where `step` was set back and it is not known.
     """
 
     # What an adapter sets, beside what HookCollections asks for.
@@ -112,10 +120,12 @@ class BaseHook(HookCollections):
         self._writes = True
         self._closed = self._ready = False
         self._supervisor = Supervisor(self._rules, options, self._store, self._steps)
-        self.last_saved_step: int | None = None
         worker = self._worker()
         if not options.dry_run and self._is_writer(worker):
             self._require_free(worker.name)
+        self._resume = Resume(options, self._store, self._steps)
+        self.last_saved_step = self._resume.restore(worker.name, worker.workers)
+        if not options.dry_run and self._is_writer(worker):
             # Here, and not in the middle of the first steps.
             warm_up()
         if not options.dry_run:
@@ -170,8 +180,30 @@ class BaseHook(HookCollections):
 
     @property
     def step(self) -> int:
-        """The number of the last step over all modes; -1 before the first."""
+        """The number of the last step over all modes; -1 before the first.
+
+        Setting it goes back, or on, to a step: the next one is the one behind it, in every mode as
+        far as its count at that step is known. Steps that are saved again replace those saved
+        before.
+
+        Example:
+            >>> hook.step = checkpoint["step"]  # doctest: +SKIP
+        """
         return self._steps.step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        number = step_number(value)
+        with self._entered():
+            self._end_step()
+        with self._lock:
+            saved = self._resume.go_to(number, self._worker().name)
+            self._saved = {mode: step for mode, step in self._saved.items() if step <= number}
+            known = [saved, self.last_saved_step, *self._saved.values()]
+            self.last_saved_step = max(
+                (step for step in known if step is not None and step <= number), default=None
+            )
+        self._guard.raise_if_asked()
 
     @property
     def mode(self) -> ModeKeys:
@@ -289,10 +321,8 @@ class BaseHook(HookCollections):
             with self._entered():
                 self._hand_over()
                 self._hand_over_early()
-                assert self._output is not None
                 self._write_changed_collections()
-                self._output.finish_step()
-                self._output.flush()
+                self._publish()
         self._guard.raise_if_asked()
 
     def findings(self) -> list[Finding]:
@@ -326,13 +356,12 @@ class BaseHook(HookCollections):
                 self._hand_over()
                 self._hand_over_early()
                 self._write_collections()
+                self._resume.look(self.last_saved_step, self._publish, at_end=True)
         self._closed = True
         self._detach()
         if self._supervisor.must_end_first:
             with self._entered():
-                assert self._output is not None
-                self._output.finish_step()
-                self._output.flush()
+                self._publish()
             self._supervisor.close()
         with self._entered():
             if self._output is not None:
@@ -401,6 +430,8 @@ class BaseHook(HookCollections):
         self._make_ready()
         with self._entered():
             self._end_step()
+            if self._resume.watches:
+                self._resume.look(self.last_saved_step, self._publish)
         with self._entered():
             step = self._steps.advance(number)
             if self._saves():
@@ -592,6 +623,12 @@ class BaseHook(HookCollections):
         assert self._output is not None
         self._output.submit(step, moment, taken, finish)
 
+    def _publish(self) -> None:
+        """Publishes everything that was handed over, and waits for it."""
+        if self._output is not None and self._guard.failed is None:
+            self._output.finish_step()
+            self._output.flush()
+
     def _finish_taking(self, capture: StepCapture) -> list[Taken]:
         return capture.take_all()
 
@@ -610,14 +647,19 @@ class BaseHook(HookCollections):
             worker = self._worker()
             self._writes = self._is_writer(worker)
             self.collection_manager.set_num_workers(worker.workers if self.save_all_workers else 1)
+            if not self._resume.is_restored_as(worker.name, worker.workers):
+                self.last_saved_step = self._resume.restore(worker.name, worker.workers)
             try:
                 self._output = self._open_output(worker.name)
                 if not self.dry_run:
                     self._supervisor.start(self.out_dir, worker.workers, worker.chief)
+                if self._resume.continues and self._writes and not self.dry_run:
+                    self._remember_earlier_names(worker.name)
             except SMDebugRuntimeError:
                 raise
             except Exception as error:
                 self._guard.caught(error)
+            self._resume.ready(self._writes and not self.dry_run, keeps=worker.chief)
             self._ready = True
 
     def _open_output(self, worker: str) -> Output | None:
@@ -628,10 +670,11 @@ class BaseHook(HookCollections):
         return RunOutput(
             patient(self._store, environment.store_retry_seconds()),
             worker,
-            self._options.format or environment.storage_format(),
+            self._options.format or self._resume.format(worker) or environment.storage_format(),
             self._options.flush_seconds,
             self._options.queue_bytes,
             self._exports(worker),
+            reopen=self._options.resume and self._worker().chief,
         )
 
     def _exports(self, worker: str) -> list[Export]:
@@ -657,13 +700,30 @@ class BaseHook(HookCollections):
         Claim(self._store, worker).check()
         if self.tensorboard_dir is not None:
             next(open_store(self.tensorboard_dir).list(END_KEY), None)
-        if not self._holds(END_KEY):
+        if self._options.resume or not self._holds(END_KEY):
             return
         if any(self._holds(collections_key(worker, classic)) for classic in (False, True)):
             raise SMDebugRuntimeError(
                 f"out_dir must be a directory without a finished run, got {self.out_dir}, which "
-                f"has one ({END_KEY}); choose another directory or remove that one"
+                f"has one ({END_KEY}); choose another directory, remove that one, or give "
+                "resume=True to go on with it"
             )
+
+    def _remember_earlier_names(self, worker: str) -> None:
+        """Keeps the names of tensors in the collections file that an earlier job has saved."""
+        keys = {collections_key(worker, classic) for classic in (False, True)}
+        for key in sorted(keys):
+            try:
+                text = bytes(self._store.read(key)).decode()
+                earlier = CollectionManager.from_json(text)
+            except KeyError:
+                continue
+            except (ValueError, SMDebugError) as error:
+                logger.warning("%s/%s cannot be read: %s", self.out_dir, key, error)
+                continue
+            for name, collection in earlier.get_collections().items():
+                for tensor in collection.tensor_names:
+                    self._remember_name(tensor, (name,))
 
     def _holds(self, key: str) -> bool:
         return next(iter(self._store.list(key)), None) is not None
@@ -688,6 +748,7 @@ class BaseHook(HookCollections):
         # The thread that held it is not here.
         self._lock = threading.RLock()
         self._capture = self._early = None
+        self._resume.stop()
         if self._output is not None:
             self._output.leave()
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from smdebug.hook.export import Export
+    from smdebug.hook.history import Step
     from smdebug.hook.plan import StepPlan, Want
-    from smdebug.hook.steps import Step
     from smdebug.reductions import Array
     from smdebug.storage.batch import Layout
 

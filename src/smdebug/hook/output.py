@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from smdebug.hook.capture import Taken
     from smdebug.hook.export import Export
-    from smdebug.hook.steps import Step
+    from smdebug.hook.history import Step
     from smdebug.storage.store import Store
 
 logger = logging.getLogger("smdebug.hook")
@@ -47,6 +47,7 @@ class RunOutput:
         flush_seconds: as `RunWriter` takes it.
         queue_bytes: as `RunWriter` takes it.
         exports: what else is told of every step.
+        reopen: as `RunWriter` takes it.
 
     Raises:
         SMDebugRuntimeError: another live process writes to the run as this worker.
@@ -60,11 +61,12 @@ class RunOutput:
         flush_seconds: float | None,
         queue_bytes: int,
         exports: Sequence[Export] = (),
+        reopen: bool = False,
     ) -> None:
         self._exports = tuple(exports)
         self._claim = Claim(store, worker)
         self._claim.take()
-        self._writer = RunWriter(store, worker, format, flush_seconds, queue_bytes)
+        self._writer = RunWriter(store, worker, format, flush_seconds, queue_bytes, reopen)
         self._collections: dict[str, CollectionStats] = {}
 
     def submit(self, step: Step, time: float, taken: list[Taken], finish: bool = False) -> None:

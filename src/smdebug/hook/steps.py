@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import operator
+from typing import TYPE_CHECKING
 
 from smdebug.config import checks
-from smdebug.exceptions import SMDebugValueError
+from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
+from smdebug.hook.history import Step, StepHistory
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.layout import LAST_STEP
 
-
-class Step(NamedTuple):
-    """One step: its number over all modes, its mode, its number within the mode."""
-
-    number: int
-    mode: ModeKeys
-    mode_step: int
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class StepCounter:
@@ -25,6 +23,7 @@ class StepCounter:
         mode: the mode the next step will have.
         mode_steps: the number of the last step of every mode that was used.
         begun: how many steps there were in this process.
+        history: which step was of which mode.
 
     Example:
         >>> steps = StepCounter()
@@ -38,6 +37,7 @@ class StepCounter:
         self.mode = ModeKeys.GLOBAL
         self.mode_steps: dict[ModeKeys, int] = {ModeKeys.GLOBAL: -1}
         self.begun = 0
+        self.history = StepHistory()
         self._last: dict[ModeKeys, Step] = {}
         self._before: tuple[int, dict[ModeKeys, int], dict[ModeKeys, Step]] | None = None
 
@@ -67,11 +67,35 @@ class StepCounter:
         step = Step(self.step, self.mode, self.mode_steps[self.mode])
         # A mode of GLOBAL means whatever step came last.
         self._last[self.mode] = self._last[ModeKeys.GLOBAL] = step
+        self.history.add(step)
         return step
+
+    def restore(self, step: int, mode_steps: Mapping[ModeKeys, int]) -> None:
+        """Takes the counts of an earlier process: the next step is the one behind `step`."""
+        self.step = step
+        self.mode_steps = {**mode_steps, ModeKeys.GLOBAL: step}
+        self.mode_steps.setdefault(self.mode, -1)
+        # What is said before the next step begins belongs to it, as at the start of a job.
+        self._last = {}
+        self._before = None
+
+    def go_to(self, number: int) -> None:
+        """Makes a step the last one, with the counts of the modes it had, as far as they are known.
+
+        Where nothing is known of it, the present mode moves by the same difference.
+        """
+        first = self.history.begins_at()
+        if first is not None and first <= number:
+            self.restore(number, self.history.mode_steps_at(number))
+            return
+        moved = max(self.mode_steps[self.mode] + number - self.step, -1)
+        known = {**self.mode_steps, self.mode: moved}
+        self.restore(number, {mode: min(count, number) for mode, count in known.items()})
 
     def take_back(self) -> None:
         """Takes the last step back, once: it was begun and did not take place."""
         if self._before is not None:
+            self.history.remove(self._last[ModeKeys.GLOBAL])
             self.step, self.mode_steps, self._last = self._before
             self.mode_steps.setdefault(self.mode, -1)
             self.begun -= 1
@@ -83,4 +107,27 @@ class StepCounter:
         That is the last step of the present mode. Before its first step it is the step to come, so
         that a value saved before training begins is step 0's.
         """
-        return self._last.get(self.mode) or Step(self.step + 1, self.mode, 0)
+        last = self._last.get(self.mode)
+        return last or Step(self.step + 1, self.mode, self.mode_steps[self.mode] + 1)
+
+
+def step_number(value: object) -> int:
+    """Returns what somebody set `hook.step` to.
+
+    Raises:
+        SMDebugTypeError: it is no whole number.
+        SMDebugValueError: there is no such step.
+    """
+    if isinstance(value, bool):
+        raise SMDebugTypeError(f"step must be a whole number, got {value!r}")
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise SMDebugTypeError(
+            f"step must be a whole number: that of the last step, got {checks.shown(value)}"
+        ) from error
+    if not -1 <= number <= LAST_STEP:
+        raise SMDebugValueError(
+            f"step must lie between -1, before the first step, and {LAST_STEP}, got {number}"
+        )
+    return number

@@ -79,6 +79,7 @@ class Hook(BaseHook):
         before_update: not possible here: True is refused.
         actions: what else to do when a rule finds something, such as `[{"name": "webhook",
             "endpoint": "https://..."}]`.
+        resume: go on behind the last step that the run in `out_dir` holds, finished or not.
 
     Raises:
         SMDebugRuntimeError: there is no out_dir; it holds a finished run; another live process
@@ -125,11 +126,13 @@ class Hook(BaseHook):
         on_finding: str = "warn",
         before_update: bool = False,
         actions: Any = None,
+        resume: bool = False,
     ) -> None:
         options = HookOptions(
             out_dir, export_tensorboard, tensorboard_dir, dry_run, reduction_config, save_config,
             include_regex, include_collections, save_all, include_workers, worker, format,
             queue_bytes, flush_seconds, on_error, rules, on_finding, before_update, actions,
+            resume,
         )  # fmt: skip
         super().__init__(options)
         self._registrations: dict[Registration, Handle] = {}
@@ -364,7 +367,7 @@ class Hook(BaseHook):
 
     def _require_steps(self, loss: str) -> None:
         """Says, once, that losses are computed and no step was seen."""
-        if self._steps.step < 0 and not self._closed and "" not in self._said:
+        if not self._steps.begun and not self._closed and "" not in self._said:
             self._said.add("")
             logger.warning(
                 "%s was computed, but no forward of a registered block was seen, so nothing is "

@@ -92,6 +92,7 @@ class Hook(BaseHook):
             `ExplodingTensor`.
         actions: what else to do when a rule finds something, such as `[{"name": "webhook",
             "endpoint": "https://..."}]`.
+        resume: go on behind the last step that the run in `out_dir` holds, finished or not.
 
     Raises:
         SMDebugRuntimeError: there is no out_dir; it holds a finished run; another live process
@@ -138,11 +139,13 @@ class Hook(BaseHook):
         on_finding: str = "warn",
         before_update: bool = False,
         actions: Any = None,
+        resume: bool = False,
     ) -> None:
         options = HookOptions(
             out_dir, export_tensorboard, tensorboard_dir, dry_run, reduction_config, save_config,
             include_regex, include_collections, save_all, include_workers, worker, format,
             queue_bytes, flush_seconds, on_error, rules, on_finding, before_update, actions,
+            resume,
         )  # fmt: skip
         super().__init__(options)
         self._registrations: dict[Registration, Handle] = {}
@@ -324,7 +327,7 @@ class Hook(BaseHook):
                 f"tensor_value must be a torch.Tensor, got {checks.shown(tensor_value)}"
             )
         checks.text("tensor_name", tensor_name)
-        if self._steps.step < 0 and not self._closed:
+        if not self._steps.begun and not self._closed:
             raise SMDebugRuntimeError(
                 f"record_tensor_value({tensor_name!r}) must come after the first forward of a "
                 "registered module, got it before any step"
@@ -377,7 +380,7 @@ class Hook(BaseHook):
 
     def _require_steps(self, loss: str) -> None:
         """Says, once, that losses are computed and no step was seen."""
-        if self._steps.step < 0 and self._registrations and not self._warned and not self._closed:
+        if not self._steps.begun and self._registrations and not self._warned and not self._closed:
             self._warned = True
             logger.warning(
                 "%s was computed, but no forward of the registered %s was seen, so nothing is "

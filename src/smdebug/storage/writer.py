@@ -67,6 +67,8 @@ class RunWriter:
             the age of the run, see `flush_interval`.
         queue_bytes: how much may wait to be published, in the queue and with the thread; one step
             may exceed it alone.
+        reopen: the run may be a finished one that is gone on with: its mark of the end is removed
+            when a step is published.
 
     Example:
         >>> from smdebug.storage.batch import Entry, StepBatch
@@ -85,6 +87,7 @@ class RunWriter:
         format: str = "v2",
         flush_seconds: float | None = None,
         queue_bytes: int = DEFAULT_QUEUE_BYTES,
+        reopen: bool = False,
     ) -> None:
         _check_number("flush_seconds", flush_seconds, minimum=0.0)
         _check_number("queue_bytes", queue_bytes, minimum=0)
@@ -94,6 +97,7 @@ class RunWriter:
         self.format = format
         self.stats = WriterStats()
         self._builder = _builder(store, worker, format)
+        self._reopens = reopen
         self._flush_seconds = flush_seconds
         self._queue_bytes = queue_bytes
         self._started = time.monotonic()
@@ -347,6 +351,10 @@ class RunWriter:
         steps = work.finished
         if not steps:
             return
+        if self._reopens:
+            # Before there is anything new: who sees that waits for more.
+            self.store.delete(END_KEY)
+            self._reopens = False
         self._builder.publish()
         self.stats.segments += 1
         self.stats.steps += len(steps)

@@ -94,6 +94,8 @@ class Hook(BaseHook, TrainingCallback):
             "endpoint": "https://..."}]`.
         shap_samples: of how many rows of `train_data` SHAP values are computed, at most: evenly
             spread over all. They take long.
+        resume: go on with the run in `out_dir`, finished or not. Steps are the rounds of the model,
+            as always: train on from it with `xgb_model`.
 
     Raises:
         SMDebugRuntimeError: there is no out_dir; it holds a finished run; another live process
@@ -140,6 +142,7 @@ class Hook(BaseHook, TrainingCallback):
         before_update: bool = False,
         actions: Any = None,
         shap_samples: int = DEFAULT_SHAP_SAMPLES,
+        resume: bool = False,
     ) -> None:
         if checks.boolean("before_update", before_update):
             self._refuse_before_update()
@@ -149,6 +152,7 @@ class Hook(BaseHook, TrainingCallback):
             None if ignored else reduction_config, save_config,
             include_regex, include_collections, save_all, include_workers, worker, format,
             queue_bytes, flush_seconds, on_error, rules, on_finding, before_update, actions,
+            resume,
         )  # fmt: skip
         # Before anything is opened: they may make no sense.
         self.hyperparameters = hyperparameters
