@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
+from smdebug.attach.outermost import Outermost
 from smdebug.hook.attachment import Callback, Handle
 from smdebug.hook.patch import Patch
 from smdebug.mode_keys import ModeKeys
@@ -35,9 +35,9 @@ class MxnetWatch:
         self._job = job
         self._trained: list[Any] = []
         self._handles: list[Any] = []
-        self._inside = threading.local()
         Patch(mx.gluon.Trainer, "__init__", self._telling_trainer)
-        Patch(mx.gluon.Block, "__call__", self._telling_call)
+        outermost = Outermost(lambda: bool(self._trained), self._called)
+        Patch(mx.gluon.Block, "__call__", outermost.telling)
         Patch(mx.gluon.loss.Loss, "__call__", self._telling_loss)
 
     # ---- what stands in the place of MXNet's functions
@@ -48,21 +48,6 @@ class MxnetWatch:
             self._trained = list(params.values() if hasattr(params, "values") else params)
 
         return telling
-
-    def _telling_call(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        inside = self._inside
-
-        def outermost_call(block: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self._trained or getattr(inside, "yes", False):
-                return call(block, *args, **kwargs)
-            self._called(block)
-            inside.yes = True
-            try:
-                return call(block, *args, **kwargs)
-            finally:
-                inside.yes = False
-
-        return outermost_call
 
     def _telling_loss(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def loss_call(loss: Any, *args: Any, **kwargs: Any) -> Any:

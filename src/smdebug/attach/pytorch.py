@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import logging
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules.loss import _Loss
 
+from smdebug.attach.outermost import Outermost
 from smdebug.hook.patch import Patch
 from smdebug.pytorch.backward_losses import BackwardLosses
 from smdebug.pytorch.context import is_traced
@@ -45,7 +45,7 @@ class PytorchWatch:
         self._job = job
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._roots: dict[torch.nn.Module, Handle] = {}
-        self._inside = threading.local()
+        self._outermost = Outermost(self._looks, self._called)
         self._since = 0
         self._calls: Patch | None = None
         self._losses_alone: weakref.WeakKeyDictionary[torch.nn.Module, bool]
@@ -70,27 +70,6 @@ class PytorchWatch:
             return result
 
         return add_param_group
-
-    def _telling_call(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        inside = self._inside
-
-        def outermost_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            # In this order: in a graph that is compiled the first question is a constant.
-            # What torch.compile has kept of a module may come by here when nobody looks any more.
-            if (
-                torch.compiler.is_compiling()
-                or self._calls is None
-                or getattr(inside, "yes", False)
-            ):
-                return call(module, *args, **kwargs)
-            self._called(module)
-            inside.yes = True
-            try:
-                return call(module, *args, **kwargs)
-            finally:
-                inside.yes = False
-
-        return outermost_call
 
     def _telling_loss(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def loss_call(loss: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -117,7 +96,12 @@ class PytorchWatch:
         hook = self._hook()
         self._since = 0 if hook is None else hook.step
         if self._calls is None:
-            self._calls = Patch(torch.nn.Module, "__call__", self._telling_call)
+            self._calls = Patch(torch.nn.Module, "__call__", self._outermost.telling)
+
+    def _looks(self) -> bool:
+        # In a graph that is compiled the first question is a constant. What torch.compile has kept
+        # of a module asks the second one when nobody looks any more.
+        return not torch.compiler.is_compiling() and self._calls is not None
 
     def _stop_looking(self) -> None:
         if self._calls is not None:

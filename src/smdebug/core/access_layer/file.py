@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from smdebug.core.access_layer.base import TSAccessBase
 from smdebug.exceptions import SMDebugValueError
 from smdebug.storage.local import TEMPORARY_SUFFIX as SMDEBUG_TEMP_PATH_SUFFIX
 
@@ -20,7 +21,7 @@ def get_temp_path(file_path: str) -> str:
     return file_path + SMDEBUG_TEMP_PATH_SUFFIX
 
 
-class TSAccessFile:
+class TSAccessFile(TSAccessBase):
     """Writes a file, which has its name only when it is closed; or reads one.
 
     Args:
@@ -39,6 +40,7 @@ class TSAccessFile:
     """
 
     def __init__(self, path: str, mode: str) -> None:
+        super().__init__()
         kind = mode.replace("b", "").replace("t", "")
         if kind not in ("r", "w", "a", "a+", "w+"):
             raise SMDebugValueError(f"mode must be one of r, w, a, with or without b, got {mode!r}")
@@ -46,9 +48,6 @@ class TSAccessFile:
         self.mode = mode
         self.binary = "b" in mode
         self._reads = kind == "r"
-        self._closed = False
-        self._position = 0
-        self._data: bytes | None = None
         self.temp_path = path if self._reads else get_temp_path(path)
         if not self._reads:
             Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -75,24 +74,8 @@ class TSAccessFile:
         if not self._reads:
             Path(self.temp_path).replace(self.path)
 
-    def ingest_all(self) -> None:
-        """Reads the whole file; the others that read do so by themselves."""
-        if self._data is None:
-            self._data = self._file.read()
-
-    def read(self, n: int) -> bytes:
-        """Returns the next `n` bytes, fewer at the end."""
-        self.ingest_all()
-        assert self._data is not None
-        found = self._data[self._position : self._position + n]
-        self._position += len(found)
-        return found
-
-    def has_data(self) -> bool:
-        """Whether there is more to read."""
-        self.ingest_all()
-        assert self._data is not None
-        return self._position < len(self._data)
+    def _load(self) -> bytes:
+        return self._file.read()
 
     def __enter__(self) -> TSAccessFile:
         return self

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from smdebug.core.access_layer.base import TSAccessBase
 from smdebug.storage.object_store import ObjectStore
 
 __all__ = ["TSAccessS3"]
 
 
-class TSAccessS3:
+class TSAccessS3(TSAccessBase):
     """Gathers an object and puts it to S3 when it is closed; or reads one.
 
     Args:
@@ -30,6 +31,7 @@ class TSAccessS3:
         aws_secret_access_key: str | None = None,
         binary: bool = True,
     ) -> None:
+        super().__init__()
         self.bucket_name = bucket_name
         # S3 would keep them, and nobody would find the object again.
         self.key_name = "/".join(part for part in key_name.split("/") if part)
@@ -38,9 +40,6 @@ class TSAccessS3:
         options = {name: value for name, value in given.items() if value is not None}
         self._store = ObjectStore(f"s3://{bucket_name}", **options)
         self._chunks: list[bytes] = []
-        self._position = 0
-        self._data: bytes | None = None
-        self._closed = False
 
     def write(self, _data: bytes | str) -> list[int]:
         """Adds data, and returns where in the object it stands and how many bytes it is."""
@@ -59,24 +58,8 @@ class TSAccessS3:
             self._store.write(self.key_name, self._chunks)
         self._closed = True
 
-    def ingest_all(self) -> None:
-        """Reads the whole object; the others that read do so by themselves."""
-        if self._data is None:
-            self._data = bytes(self._store.read(self.key_name))
-
-    def read(self, n: int) -> bytes:
-        """Returns the next `n` bytes, fewer at the end."""
-        self.ingest_all()
-        assert self._data is not None
-        found = self._data[self._position : self._position + n]
-        self._position += len(found)
-        return found
-
-    def has_data(self) -> bool:
-        """Whether there is more to read."""
-        self.ingest_all()
-        assert self._data is not None
-        return self._position < len(self._data)
+    def _load(self) -> bytes:
+        return bytes(self._store.read(self.key_name))
 
     def __enter__(self) -> TSAccessS3:
         return self
