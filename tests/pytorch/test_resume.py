@@ -26,6 +26,11 @@ def train(place: Path, way: str, format: str, kills: int, processes: int = 1) ->
     config.write_text(json.dumps({"LocalPath": str(place / "checkpoints")}), encoding="utf-8")
     environment = dict(os.environ)
     environment.pop("CHECKPOINT_CONFIG_FILE_PATH", None)
+    # The program uses what tests of other frameworks use too.
+    root = str(Path(__file__).parent.parent.parent)
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [root, *filter(None, [environment.get("PYTHONPATH")])]
+    )
     if way == "directory":
         environment["CHECKPOINT_CONFIG_FILE_PATH"] = str(config)
     arguments = [place, way, format, kills, kills + len(way), processes]

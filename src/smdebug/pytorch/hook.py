@@ -220,6 +220,7 @@ class Hook(BaseHook):
         def remove() -> None:
             detach()
             self._registrations.pop(registration, None)
+            self._begun = [each for each in self._begun if each is not registration]
             self._activations.stop()
             self._gradients.forget(registration)
             self._plan.forget()
