@@ -73,7 +73,29 @@ def test_it_finds_what_it_would_find_alone(arguments: list[str], directory: Path
         assert launched.returncode == 0
 
 
-@pytest.mark.parametrize("how", ["sys.exit(7)", "raise SystemExit('no')", "raise KeyError('x')"])
+def test_where_it_goes_does_not_move_with_the_script(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text("print('found')\n", encoding="utf-8")
+    (tmp_path / "elsewhere").mkdir()
+    program = "import os\nos.chdir('elsewhere')\nimport late\n"
+    (tmp_path / "train.py").write_text(program, encoding="utf-8")
+    for arguments in (["train.py"], ["-m", "train"]):
+        ended = launch(tmp_path, "--out", "run", *arguments)
+        assert ended.stdout == "found\n", ended.stderr
+
+
+def test_what_a_package_misses_is_said_as_it_is(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("import not_installed\n", encoding="utf-8")
+    (package / "train.py").write_text("", encoding="utf-8")
+    ended = launch(tmp_path, "--out", "run", "-m", "package.train")
+    assert ended.returncode == 1
+    assert "No module named 'not_installed'" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "how", ["a = = 1", "sys.exit(7)", "raise SystemExit('no')", "raise KeyError('x')"]
+)
 def test_it_ends_as_it_would_alone(how: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"import sys\n{how}\n", encoding="utf-8")
     alone, launched = bare(tmp_path, "train.py"), launch(tmp_path, "--out", "run", "train.py")
@@ -144,7 +166,7 @@ def test_it_says_that_nothing_was_trained_and_where_it_would_have_gone(tmp_path:
     (tmp_path / "train.py").write_text("print('done')\n", encoding="utf-8")
     ended = launch(tmp_path, "train.py")
     assert (ended.stdout, ended.returncode) == ("done\n", 0)
-    assert "saving to runs/train-" in ended.stderr
+    assert f"saving to {tmp_path}/runs/train-" in ended.stderr
     assert "nothing was saved: no training was seen in train.py" in ended.stderr
 
 

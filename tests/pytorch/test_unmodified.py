@@ -18,6 +18,7 @@ PROGRAMS = Path(__file__).parent / "programs" / "unmodified"
 SCRIPTS = [
     "class_trainer", "functional_loss", "huggingface_trainer", "lightning_trainer",
     "accelerate_loop", "two_optimizers", "folds", "compiled", "by_hand",
+    "odd_shapes", "processes", "compiled_late",
 ]  # fmt: skip
 
 
@@ -120,6 +121,21 @@ def test_lightning(alone: Runs, watched: Runs) -> None:
     assert trial.tensor("encoder_output_0").steps(mode=modes.TRAIN) == list(range(16))
 
 
+def test_lightning_again_with_the_model_called_by_hand_in_between(tmp_path: Path) -> None:
+    text = (PROGRAMS / "lightning_trainer.py").read_text(encoding="utf-8")
+    begin = text.index("trainer.fit")
+    again = f"model.encoder(data).sum().backward()\n{text[begin:]}"
+    script = tmp_path / "twice.py"
+    # A trainer is done after as many epochs as it was told.
+    more = again.replace("trainer.fit", "trainer.fit_loop.max_epochs = 4\ntrainer.fit", 1)
+    script.write_text(f"{text}{more}", encoding="utf-8")
+    ended = run_launched(script, tmp_path, ["--out", "run", "--every", "1"])
+    assert ended.code == 0, ended.errors
+    trial = create_trial(str(tmp_path / "run"))
+    assert trial.steps(mode=modes.TRAIN) == list(range(32))
+    assert trial.tensor_names(collection="losses") == ["loss_output_0"]
+
+
 def test_accelerate(alone: Runs, watched: Runs) -> None:
     trial = watched.trial("accelerate_loop")
     losses = losses_of(trial, "CrossEntropyLoss_output_0")
@@ -147,6 +163,18 @@ def test_a_script_without_an_optimizer_counts_from_its_first_gradients(
 ) -> None:
     losses = losses_of(watched.trial("by_hand"), "loss_output_0")
     assert losses == alone["by_hand"].values("loss")[1:]
+
+
+def test_what_was_tried_before_it_was_compiled(alone: Runs, watched: Runs) -> None:
+    trial = watched.trial("compiled_late")
+    # Two models, tried once each.
+    assert trial.steps(mode=modes.EVAL) == [0, 1]
+    assert losses_of(trial, "loss_output_0", modes.TRAIN) == alone["compiled_late"].values("loss")
+
+
+def test_forks_and_other_threads_are_left_alone(alone: Runs, watched: Runs) -> None:
+    trial = watched.trial("processes")
+    assert losses_of(trial, "loss_output_0") == alone["processes"].values("loss")
 
 
 def test_two_processes_of_torchrun(tmp_path: Path) -> None:

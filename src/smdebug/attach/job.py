@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from smdebug.config import environment
@@ -28,12 +30,16 @@ class AttachedJob:
 
     Attributes:
         made: the hook, once there is one.
+        has_trainer: whether a trainer begins the steps, so that modules need not be found.
     """
 
     def __init__(self, description: Mapping[str, Any]) -> None:
         self._description = description
         self._refused: set[str] = set()
+        self._process = os.getpid()
+        self._lock = threading.Lock()
         self.made: BaseHook | None = None
+        self.has_trainer = False
 
     def hook(self, kind: type[_Hook]) -> _Hook | None:
         """Returns the hook, made on the first call; None when this framework gets none.
@@ -44,8 +50,13 @@ class AttachedJob:
         Raises:
             SMDebugError: what the job is to save makes no sense, or cannot be saved there.
         """
-        if not environment.use_smdebug():
+        # A process that the script forked is not the one that is watched.
+        if not environment.use_smdebug() or os.getpid() != self._process:
             return None
+        with self._lock:
+            return self._hook(kind)
+
+    def _hook(self, kind: type[_Hook]) -> _Hook | None:
         if isinstance(self.made, kind):
             return None if self.made.closed else self.made
         if self.made is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from smdebug.attach.arguments import Arguments
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from smdebug.attach.job import AttachedJob
+
+logger = logging.getLogger("smdebug.attach")
 
 _CALLED = ("fit", "evaluate", "predict")
 
@@ -44,17 +47,21 @@ class KerasWatch:
         # Not before a model is used: the backend of Keras is chosen by then.
         from smdebug.tensorflow.keras import KerasHook
 
-        if isinstance(given, self._package.callbacks.CallbackList):
-            # An evaluation inside of `fit`: what is in there knows of it already.
-            known = given.callbacks
-        else:
-            known = list(given) if isinstance(given, list | tuple) else [given] if given else []
+        is_list = isinstance(given, self._package.callbacks.CallbackList)
+        known = given.callbacks if is_list else _as_list(given)
+        # In an evaluation inside of `fit` the hook is there already.
         if any(isinstance(each, KerasHook) for each in known):
             return None
         hook = self._job.hook(KerasHook)
         if hook is None:
             return None
-        if isinstance(given, self._package.callbacks.CallbackList):
-            given.append(hook)
-            return given
+        if is_list:
+            logger.warning("callbacks in a CallbackList of the script's own are left alone")
+            return None
         return [*known, hook]
+
+
+def _as_list(callbacks: Any) -> list[Any]:
+    if isinstance(callbacks, list | tuple):
+        return list(callbacks)
+    return [] if callbacks is None else [callbacks]

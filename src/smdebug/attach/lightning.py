@@ -44,5 +44,6 @@ class LightningWatch:
             return
         hook = self._job.hook(Hook)
         if hook is not None:
+            self._job.has_trainer = True
             # In front: a step begins before other callbacks look at its batch.
             trainer.callbacks.insert(0, LightningCallback(hook))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
+import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from smdebug.hook.patch import Patch
 from smdebug.pytorch.backward_losses import BackwardLosses
 from smdebug.pytorch.context import is_traced
 from smdebug.pytorch.hook import Hook
+from smdebug.pytorch.registration import registered_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +37,8 @@ class PytorchWatch:
 
     A module counts when an optimizer holds one of its parameters; so neither the parts that a model
     tries out while it is built, nor a teacher or a metric, are taken for it. In a script without
-    optimizers it counts as soon as its parameters have gradients. Modules that one optimizer trains
-    together make common steps.
+    optimizers it counts as soon as a backward has followed its call. Modules that one optimizer
+    trains together make common steps. Only the thread that trains first is watched.
 
     Args:
         job: has the hook.
@@ -48,10 +51,18 @@ class PytorchWatch:
         self._outermost = Outermost(self._looks, self._called)
         self._since = 0
         self._calls: Patch | None = None
-        self._losses_alone: weakref.WeakKeyDictionary[torch.nn.Module, bool]
-        self._losses_alone = weakref.WeakKeyDictionary()
+        self._thread: int | None = None
+        self._collected = (0.0, 0.0)
+        # Without optimizers: what was called, and what a backward was seen of.
+        self._called_ones: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._by_hand: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._left_alone: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._parts: tuple[object, set[int]] = (None, set())
         self._losses: BackwardLosses | None = None
         Patch(torch.optim.Optimizer, "add_param_group", self._telling_optimizer)
+        Patch(torch, "compile", self._telling_compile)
+        Patch(torch.nn.Module, "compile", self._telling_compile)
+        Patch(torch.autograd, "backward", self._telling_backward)
         Patch(_Loss, "__call__", self._telling_loss)
         self._look()
 
@@ -71,9 +82,31 @@ class PytorchWatch:
 
         return add_param_group
 
+    def _telling_compile(self, compile: Callable[..., Any]) -> Callable[..., Any]:
+        def telling(*args: Any, **kwargs: Any) -> Any:
+            result = compile(*args, **kwargs)
+            given = args[0] if args else None
+            if isinstance(given, torch.nn.Module) and given in self._roots:
+                # From now on something else is called, or this one in another way.
+                self._roots.pop(given).remove()
+            self._look()
+            return result
+
+        return telling
+
+    def _telling_backward(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        def telling(*args: Any, **kwargs: Any) -> Any:
+            if self._called_ones:
+                self._by_hand |= self._called_ones
+                self._called_ones.clear()
+            return backward(*args, **kwargs)
+
+        return telling
+
     def _telling_loss(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def loss_call(loss: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            output = call(loss, *args, **kwargs)
+            # Not what was there before: others, such as torch.fx, replace it for a while too.
+            output = torch.nn.Module.__call__(loss, *args, **kwargs)
             hook = self._hook()
             if hook is not None and not is_traced() and self._stands_alone(hook, loss):
                 # Not registered: many models make one for every batch.
@@ -84,15 +117,17 @@ class PytorchWatch:
 
     def _stands_alone(self, hook: Hook, loss: torch.nn.Module) -> bool:
         """Whether a loss is no part of a registered model, which is watched with its parts."""
-        alone = self._losses_alone.get(loss)
-        if alone is None:
-            alone = self._losses_alone[loss] = loss not in hook.module_set
-        return alone
+        mark = (registered_parts(), len(self._roots), hook.has_registered_module)
+        if self._parts[0] != mark:
+            self._parts = (mark, {id(each) for each in hook.module_set})
+        return id(loss) not in self._parts[1]
 
     # ---- finding the modules
 
     def _look(self) -> None:
         """Has the calls of modules looked at from now on."""
+        if self._job.has_trainer:
+            return
         hook = self._hook()
         self._since = 0 if hook is None else hook.step
         if self._calls is None:
@@ -111,45 +146,72 @@ class PytorchWatch:
     def _called(self, module: torch.nn.Module) -> None:
         """Registers an outermost module if it is trained and not registered yet."""
         hook = self._hook()
-        if hook is not None and (hook.closed or hook.step - self._since > _PATIENCE):
+        if self._job.has_trainer or (hook is not None and self._is_over(hook)):
             self._stop_looking()
             return
-        if not isinstance(module, torch.nn.Module) or not self._is_new(module):
+        if self._thread not in (None, threading.get_ident()) or not self._is_new(module):
             return
-        self._drop(module)
+        # What makes no sense, or cannot be saved there, is an error of this call.
         hook = self._job.hook(Hook)
         if hook is None:
             self._stop_looking()
             return
-        self._losses = self._losses or BackwardLosses(self._hook)
+        self._thread = threading.get_ident()
+        try:
+            self._drop(module)
+            self._register(hook, module)
+        except Exception as error:
+            self._left_alone.add(module)
+            logger.warning("%s is not watched: %s", type(module).__name__, error)
+
+    def _is_over(self, hook: Hook) -> bool:
+        return hook.closed or hook.step - self._since > _PATIENCE
+
+    def _register(self, hook: Hook, module: torch.nn.Module) -> None:
         trainers = self._trainers(module)
         alone = not any(trainers & self._trainers(root) for root in self._roots)
-        self._roots[module] = hook.register_module(module, begins_steps=alone, follow_training=True)
+        handle = hook.register_module(module, begins_steps=alone, follow_training=True)
+        self._roots[module] = handle
+        self._losses = self._losses or BackwardLosses(self._hook)
         logger.info("the hook watches %s", type(module).__name__)
         if not self._held() - self._covered():
             self._stop_looking()
 
     def _is_new(self, module: torch.nn.Module) -> bool:
         """Whether a module is trained, and no registered one has it for a part."""
+        # A dataclass has no hash, and most of torch has no use for a module without one.
+        if type(module).__hash__ is None or module in self._left_alone:
+            return False
         parameters = {id(each) for each in module.parameters()}
         if parameters <= self._covered():
             return False
         if self._optimizers:
             return bool(parameters & (self._held() - self._covered()))
         # Other frameworks train modules of PyTorch too, by means of their own.
-        untrained = all(each.grad is None for each in module.parameters())
-        return not untrained and self._job.made is None
+        if self._job.made is not None:
+            return False
+        if torch.is_grad_enabled():
+            self._called_ones.add(module)
+        return module in self._by_hand
 
     def _drop(self, module: torch.nn.Module) -> None:
         """Takes back what a new module has for a part, and what is no longer trained."""
+        parts = {id(each) for each in module.modules()}
         if self._roots and self._optimizers:
-            # An optimizer and its scheduler hold each other.
-            gc.collect()
-        parts = set(module.modules())
+            self._collect_garbage()
         for root, handle in list(self._roots.items()):
-            if root in parts or (self._optimizers and not self._trainers(root)):
+            if id(root) in parts or (self._optimizers and not self._trainers(root)):
                 handle.remove()
                 del self._roots[root]
+
+    def _collect_garbage(self) -> None:
+        """Finds optimizers that are gone: one and its scheduler hold each other."""
+        ended, seconds = self._collected
+        now = time.monotonic()
+        # Some scripts make a model for every sample.
+        if now - ended >= 100 * seconds:
+            gc.collect()
+            self._collected = (time.monotonic(), time.monotonic() - now)
 
     def _trainers(self, module: torch.nn.Module) -> set[int]:
         """The optimizers that hold a parameter of a module."""

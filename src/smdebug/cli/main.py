@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -40,12 +40,19 @@ def main() -> None:
     launches: list[Launch] = []
     try:
         _parse(launches)
-        run_program = launches[0].prepare()
     except (SMDebugError, FileNotFoundError) as error:
-        say(f"error: {error}")
-        sys.exit(2)
+        _give_up(error)
+    try:
+        run_program = launches[0].prepare()
+    except SMDebugError as error:
+        _give_up(error)
     # Outside of everything that has an opinion on exceptions.
     run_program()
+
+
+def _give_up(error: Exception) -> NoReturn:
+    say(f"error: {error}")
+    sys.exit(2)
 
 
 def _parse(launches: list[Launch]) -> None:

@@ -48,7 +48,9 @@ class Program:
             SMDebugValueError: there is no such module.
         """
         # What the interpreter itself has put there belongs to the launcher.
-        sys.path[0] = "" if self.is_module else str(Path(self.name).resolve().parent)
+        if not getattr(sys.flags, "safe_path", False):
+            here = Path.cwd() if self.is_module else Path(self.name).resolve().parent
+            sys.path[0] = str(here)
         spec, code = self._found()
         file = spec.origin or self.name
         main = ModuleType("__main__")
@@ -76,7 +78,11 @@ class Program:
         if not self.is_module:
             file = str(Path(self.name).absolute())
             loader = SourceFileLoader("__main__", file)
-            code = loader.source_to_code(Path(file).read_bytes(), file)
+            try:
+                code = loader.source_to_code(Path(file).read_bytes(), file)
+            except SyntaxError as error:
+                sys.excepthook(type(error), error.with_traceback(None), None)
+                sys.exit(1)
             return ModuleSpec("__main__", loader, origin=file), code
         spec = self._spec_of(self.name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -94,5 +100,8 @@ class Program:
     def _spec_of(name: str) -> ModuleSpec | None:
         try:
             return importlib.util.find_spec(name)
-        except ModuleNotFoundError:
+        except ModuleNotFoundError as error:
+            # What the package itself misses is another matter.
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise
             return None

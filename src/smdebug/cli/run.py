@@ -182,10 +182,10 @@ def _require_free(options: HookOptions) -> None:
 
 def _choose_place(description: dict[str, Any], out: str | None, program: Program) -> bool:
     """Says where the run goes; True if nobody else had."""
-    if out is not None:
-        description["LocalPath"] = out
-    told = description.get("LocalPath") or description.get("S3OutputPath")
-    if told or environment.in_sagemaker():
+    told = out or description.get("LocalPath")
+    if told is not None:
+        description["LocalPath"] = _absolute(told)
+    if told or description.get("S3OutputPath") or environment.in_sagemaker():
         return False
     if environment.distributed_rank()[1] > 1:
         raise SMDebugValueError(
@@ -193,5 +193,13 @@ def _choose_place(description: dict[str, Any], out: str | None, program: Program
             "on it"
         )
     name = program.name if program.is_module else Path(program.name).stem
-    description["LocalPath"] = f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    place = f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    description["LocalPath"] = _absolute(place)
     return True
+
+
+def _absolute(place: Any) -> Any:
+    """A directory wherever the script goes; what is no directory is for others to judge."""
+    if not isinstance(place, str) or "://" in place:
+        return place
+    return str(Path(place).expanduser().absolute())

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from smdebug.pytorch.hook import Hook
 
 NAME = "loss"
+# Of a step; more of them come only when no steps are seen any more.
+_MOST_LOSSES = 16
 
 
 class BackwardLosses:
@@ -31,6 +33,8 @@ class BackwardLosses:
         self._hook = hook
         # The last step at which a loss was scaled, and saved before that.
         self._scaled: int | None = None
+        self._counted_at: int | None = None
+        self._count = 0
         self._patches = [
             Patch(torch.autograd, "backward", self._telling_backward),
             Patch(torch.amp.GradScaler, "scale", self._telling_scale),
@@ -67,6 +71,11 @@ class BackwardLosses:
         return None if hook.last_loss_step == hook.step else hook
 
     def _save(self, hook: Hook, tensors: Any) -> None:
-        for tensor in (tensors,) if isinstance(tensors, torch.Tensor) else tensors:
-            if isinstance(tensor, torch.Tensor) and tensor.numel() == 1:
+        if self._counted_at != hook.step:
+            self._counted_at, self._count = hook.step, 0
+        # What is neither could be a generator, which can be asked only once.
+        for tensor in tensors if isinstance(tensors, list | tuple) else (tensors,):
+            few = self._count < _MOST_LOSSES
+            if few and isinstance(tensor, torch.Tensor) and tensor.numel() == 1:
+                self._count += 1
                 hook.record_tensor_value(NAME, tensor.detach())

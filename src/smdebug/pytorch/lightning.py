@@ -78,7 +78,9 @@ class LightningCallback(_Callback):
 
     def on_train_batch_end(self, trainer: Any, *others: Any) -> None:
         """Saves what was logged, if the step saves something; the trainer calls it."""
-        if self.hook.should_save_tensor_or_collection("", CollectionKeys.LOSSES):
+        if not self.hook.closed and self.hook.should_save_tensor_or_collection(
+            "", CollectionKeys.LOSSES
+        ):
             self._training.log(trainer.callback_metrics)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:

@@ -42,6 +42,10 @@ class WatchedTraining:
         self._losses: BackwardLosses | None = None
         self._handle: Handle | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Some trainers send their callbacks to other processes, where the hook saves nothing.
+        return {"hook": self.hook, "_losses": None, "_handle": None}
+
     def begin(self, module: torch.nn.Module, begins_steps: bool = True) -> None:
         """Watches a model, and what is called backward on; a second time nothing happens."""
         if self.hook.closed:

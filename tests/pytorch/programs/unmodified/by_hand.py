@@ -7,10 +7,10 @@ import torch
 torch.manual_seed(8)
 model = torch.nn.Linear(4, 1)
 for _ in range(6):
-    inputs = torch.randn(8, 4)
-    loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
     for each in model.parameters():
         each.grad = None
+    inputs = torch.randn(8, 4)
+    loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
     loss.backward()
     with torch.no_grad():
         for each in model.parameters():
