@@ -12,8 +12,8 @@ from tests.hook.numpy_hook import NumpyHook
 
 from smdebug.config.reduction import ReductionConfig
 from smdebug.histogram import histogram_of
-from smdebug.hook.tensorboard import tag
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.tensorboard import tag
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:
