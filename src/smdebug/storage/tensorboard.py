@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from smdebug.mode_keys import ModeKeys
 from smdebug.storage.records import frame
 from smdebug.storage.store import open_store
 from smdebug.storage.summaries import encode_file_version, encode_histogram, encode_scalar
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from smdebug.histogram import Histogram
-    from smdebug.mode_keys import ModeKeys
     from smdebug.storage.store import Buffer
 
 # A store takes whole objects only: there a file is written when so much waits for it, or so long.
 _MOST_BYTES, _MOST_SECONDS = 1 << 20, 60.0
+_FILE = re.compile(r"^[A-Z]+(_[^/]+)?/\d{12}_\d+_[^/]*_\d*\.tfevents$")
 
 
 class ModeFiles:
@@ -34,7 +35,8 @@ class ModeFiles:
 
     def __init__(self, directory: str, worker: str | None = None) -> None:
         self._directory = directory.rstrip("/")
-        self._suffix = "" if worker is None else f"_{worker}"
+        # TensorFlow's names of devices are paths.
+        self._suffix = "" if worker is None else f"_{tag(worker).replace('/', '_')}"
         self._files: dict[ModeKeys, _GrowingFile | _ObjectFiles] = {}
 
     def write(
@@ -136,6 +138,21 @@ class _ObjectFiles:
         self._waiting: list[Buffer] = []
         self._bytes = 0
         self._since = time.monotonic()
+
+
+def files_in(directory: str) -> list[str]:
+    """The files of this kind in a directory or at a URL, as keys in it; of all modes."""
+    store = open_store(directory)
+    if not store.exists():
+        return []
+    return [key for mode in ModeKeys for key in store.list(mode.name) if _FILE.match(key)]
+
+
+def remove_files(directory: str, keys: Sequence[str]) -> None:
+    """Removes files that `files_in` has named."""
+    store = open_store(directory)
+    for key in keys:
+        store.delete(key)
 
 
 def _file_name(step: int) -> str:
