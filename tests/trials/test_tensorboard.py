@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tests.board import read_board, read_boards, spread
 from tests.hook.numpy_hook import NumpyHook
 
@@ -125,6 +126,9 @@ def test_workers_stand_apart(tmp_path: Path, format: str) -> None:
             assert boards[name]["loss"][step].value == loss.number
             assert boards[name]["weights/fc.weight"][step].value == spread(weight.value)
             assert boards[name]["loss"][step].wall_time == written[worker, step].time
+        # What TensorBoard counts relative times from is the run's first step, not the export.
+        found = EventAccumulator(str(tmp_path / "board" / name)).Reload()
+        assert found.FirstEventTimestamp() == written[worker, 0].time
 
 
 def test_files_that_are_there(tmp_path: Path) -> None:
