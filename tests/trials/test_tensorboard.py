@@ -67,6 +67,7 @@ def test_it_is_what_the_hook_writes(
     # A few rows, and less than one tensor, at a time.
     monkeypatch.setattr(subject, "_MOST_ROWS", rows)
     monkeypatch.setattr(subject, "_MOST_BYTES", rows)
+    monkeypatch.setattr(subject, "_MOST_EVENTS", rows // 4)
     names = ["weights", "gradients", "mine", "small", "held", "losses"]
     hook = NumpyHook(
         tmp_path / "run", format=format, include_collections=names, export_tensorboard=True,

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 # So many rows of the index, and so many bytes of tensors, are in memory at a time.
 _MOST_ROWS, _MOST_BYTES = 100_000, 64 << 20
+# A histogram of a few numbers can be 25 kB.
+_MOST_EVENTS = 2000
 _FIRST_WORKER = "worker_0"
 _KEYS = ("worker", "mode", "step", "mode_step", "tensor")
 
@@ -164,13 +166,17 @@ class _Export:
         found = self._trial.row_values(table.take(wanted)) if wanted else []
         values: dict[int, Array | None] = dict(zip(wanted, found, strict=True))
         times = self._trial.row_times(table)
+        steps: dict[tuple[str, str, int], list[tuple[float, list[Buffer]]]] = {}
         for place, row in enumerate(rows):
-            events = self._events(row, shown[place], values.get(place), times[place] or 0.0)
-            if events:
-                files = self._files_of(row["worker"])
-                files.write(ModeKeys[row["mode"]], row["step"], times[place] or 0.0, events)
-                self.done.steps += row["step"] != self._last
-                self._last = row["step"]
+            moment = times[place] or 0.0
+            key = row["worker"], row["mode"], row["step"]
+            for event in self._events(row, shown[place], values.get(place), moment):
+                steps.setdefault(key, []).append((moment, event))
+        for (worker, mode, step), events in steps.items():
+            files = self._files_of(worker)
+            files.write(ModeKeys[mode], step, events[0][0], [event for _, event in events])
+            self.done.steps += step != self._last
+            self._last = step
 
     def _shown(self, row: dict[str, Any]) -> Shown:
         return self._collections.shown(row["tensor"], ModeKeys[row["mode"]], row["mode_step"])
@@ -259,7 +265,7 @@ def _pieces(table: pa.Table) -> Iterator[pa.Table]:
     begin, size = 0, 0
     for row, length in enumerate(table["length"].to_pylist()):
         size += length or 0
-        if size > _MOST_BYTES and row > begin:
+        if row > begin and (size > _MOST_BYTES or row - begin >= _MOST_EVENTS):
             yield table.slice(begin, row - begin)
             begin, size = row, length or 0
     yield table.slice(begin)
