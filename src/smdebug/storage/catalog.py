@@ -69,9 +69,6 @@ class Segment(Protocol):
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """All rows."""
 
-    def part(self, begin: int, end: int) -> Segment:
-        """A segment with the rows of the steps `begin <= step < end`; others may be in it."""
-
     def present_columns(self) -> set[str]:
         """The columns that hold at least one value."""
 

@@ -211,10 +211,6 @@ class IndexFile:
             pieces.append(table_of({name: found[name] for name in names}))
         return pa.concat_tables(pieces)
 
-    def part(self, begin: int, end: int) -> IndexFile:
-        """All of it: what is cut out of a file is cut out of what was decoded."""
-        return self
-
     def present_columns(self) -> set[str]:
         """The columns that hold at least one value."""
         groups = range(self.metadata.num_row_groups)

@@ -1,4 +1,7 @@
-"""Reading a run: its index as tables, its raw tensors as views, whatever the format."""
+"""Reading a run: its index as tables, its raw tensors as views, whatever the format.
+
+More than 400 lines because both formats become one here, and every question about a run ends here.
+"""
 
 from __future__ import annotations
 
@@ -295,7 +298,9 @@ class RunReader:
         def read() -> pa.Table:
             pieces = [EMPTY.select(needed)]
             for segment in self._holding(begin, end - 1):
-                table = segment.part(begin, end).table(needed)
+                if isinstance(segment, ClassicSegment):
+                    segment = segment.part(begin, end)
+                table = segment.table(needed)
                 steps = table["step"].to_numpy()
                 if len(steps) and (steps.min() < begin or steps.max() >= end):
                     table = table.filter((steps >= begin) & (steps < end))
