@@ -3,7 +3,7 @@
 PYTHON ?= python3
 NOX := .tools/bin/nox
 
-.PHONY: help demo gym test lint bench clean
+.PHONY: help demo gym test lint bench browser clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -22,6 +22,9 @@ lint: $(NOX)  ## ruff and mypy only
 
 bench: $(NOX)  ## measure the figures of the performance table (installs its peers)
 	@$(NOX) --session bench bench_mxnet
+
+browser: $(NOX)  ## look at a real TensorBoard page with chromium; pictures go to .nox/pictures
+	@$(NOX) --session browser
 
 clean:  ## remove the environments and caches
 	rm -rf .tools .nox .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis

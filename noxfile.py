@@ -117,6 +117,18 @@ def xgboost(session: nox.Session) -> None:
 
 
 @nox.session
+def browser(session: nox.Session) -> None:
+    """Pages as a person sees them, in chromium, which must be installed."""
+    install(session, "-e", ".", *TEST_PACKAGES)
+    pictures = Path(".nox") / "pictures"
+    session.run(
+        "pytest", "-m", "browser", "tests/browser", *session.posargs,
+        env={"TORNASOLE_PICTURES": str(pictures.absolute())},
+    )  # fmt: skip
+    session.log(f"look at the pictures in {pictures}")
+
+
+@nox.session
 def demo(session: nox.Session) -> None:
     """Two deep networks, one of which cannot learn, and what their runs tell about it."""
     install(session, "-e", ".[demo]", TORCH)

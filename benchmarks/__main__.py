@@ -15,7 +15,7 @@ FIGURES = (
     "hook_cost", "hook_memory", "rules_pass", "xgboost_cost", "keras_cost",
 )  # fmt: skip
 # These run where they are named.
-ALONE = ("mxnet_cost",)
+ALONE = ("mxnet_cost", "tensorboard_cost")
 
 
 def main() -> None:

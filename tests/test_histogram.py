@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from smdebug.histogram import histogram_of
+from smdebug.histogram import _edges, histogram_of
 from smdebug.storage.records import frame
 from smdebug.storage.summaries import encode_file_version, encode_histogram, encode_scalar
 
@@ -38,6 +38,31 @@ def test_counts_are_those_of_numpy(array: Any) -> None:
     expected[-1] -= np.count_nonzero(array == found.limits[-1])
     np.testing.assert_array_equal(found.counts, expected)
     assert found.counts[0] == 0 or len(found.limits) == 1
+
+
+def test_large_arrays_are_counted_as_small_ones() -> None:
+    random = np.random.default_rng(0)
+    edges = np.cumprod(np.full(600, 1.1)) * 1e-12
+    exact = np.concatenate([_edges(), edges, [0.0, -0.0, 5e-324, -1e300, 1e300, 1e20, -1e20]])
+    # At an edge, and the next number on both sides of it.
+    near = [np.nextafter(exact, -np.inf), exact, np.nextafter(exact, np.inf)]
+    spread = random.normal(size=20_000) * 10.0 ** random.uniform(-15, 22, 20_000)
+    array = np.concatenate([*near, spread, spread.astype(np.float32)])
+    whole = histogram_of(array)
+    assert whole is not None
+    counts: dict[float, float] = {}
+    for part in np.array_split(array, array.size // 100):
+        found = histogram_of(part)
+        assert found is not None
+        for limit, count in zip(found.limits.tolist(), found.counts.tolist(), strict=True):
+            counts[limit] = counts.get(limit, 0.0) + count
+    assert {
+        limit: count
+        for limit, count in zip(whole.limits.tolist(), whole.counts.tolist(), strict=True)
+        if count
+    } == {limit: count for limit, count in counts.items() if count}
+    expected, _ = np.histogram(array, np.concatenate([[-np.inf], whole.limits[:-1], [np.inf]]))
+    np.testing.assert_array_equal(whole.counts, expected)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8", "uint8", "int64", ml_dtypes.bfloat16])

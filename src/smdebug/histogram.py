@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from smdebug.reductions import Array
 
 _SMALLEST, _GROWTH, _LARGEST = 1e-12, 1.1, 1e20
+# Sign, exponent and eight bits of what follows them are left of a float64.
+_SHIFT = np.uint64(44)
+# From here on a table pays, which takes 0.1 s to make and 2 MB.
+_MANY = 5000
 
 
 class Histogram(NamedTuple):
@@ -58,7 +62,7 @@ def histogram_of(array: Array) -> Histogram | None:
     if not numbers.size:
         return None
     edges = _edges()
-    places = np.searchsorted(edges, numbers, side="right")
+    places = _places(numbers)
     # What is beyond the last edge belongs to the last bucket.
     counts = np.bincount(np.minimum(places, len(edges) - 1), minlength=len(edges))
     occupied = np.flatnonzero(counts)
@@ -74,6 +78,28 @@ def histogram_of(array: Array) -> Histogram | None:
         edges[first : last + 1],
         counts[first : last + 1].astype(np.float64),
     )
+
+
+def _places(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """The bucket of every number: how many edges are not above it."""
+    if numbers.size < _MANY:
+        return np.searchsorted(_edges(), numbers, side="right")
+    # A search takes 55 ns for each number, looking it up in a table 8; one in 35 is searched.
+    places: npt.NDArray[np.int64] = _table()[numbers.view(np.uint64) >> _SHIFT].astype(np.int64)
+    open_ones = np.flatnonzero(places < 0)
+    places[open_ones] = np.searchsorted(_edges(), numbers[open_ones], side="right")
+    return places
+
+
+@lru_cache(maxsize=1)
+def _table() -> npt.NDArray[np.int16]:
+    """For the leading bits of a number, its bucket; -1 where they do not decide it."""
+    keys = np.arange(1 << (64 - int(_SHIFT)), dtype=np.uint64) << _SHIFT
+    first = np.searchsorted(_edges(), keys.view(np.float64), side="right")
+    # Between a number and another with the same leading bits, buckets go up or down only.
+    keys |= (np.uint64(1) << _SHIFT) - np.uint64(1)
+    last = np.searchsorted(_edges(), keys.view(np.float64), side="right")
+    return np.where(first == last, first, -1).astype(np.int16)
 
 
 @lru_cache(maxsize=1)

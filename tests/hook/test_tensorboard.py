@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +17,8 @@ from tests.hook.numpy_hook import NumpyHook
 
 from smdebug.config.reduction import ReductionConfig
 from smdebug.histogram import histogram_of
-from smdebug.hook.tensorboard import tag
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.tensorboard import tag
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:
@@ -139,15 +144,92 @@ def test_a_place_that_cannot_be_written_to(
     assert create_trial(hook.out_dir).tensor("loss").steps() == [0, 1, 2]
 
 
-def test_files_in_an_object_store(bucket: str) -> None:
+# Waits for a line before every further step, and ends when there are no more.
+TRAINING = """
+import sys
+import numpy as np
+from tests.hook.numpy_hook import NumpyHook
+hook = NumpyHook("run", save_config={"save_interval": 1}, tensorboard_dir="board",
+                 include_collections=["weights"], flush_seconds=0.1)
+for step, _ in enumerate(sys.stdin):
+    hook.run(loss=np.float64(step), weight=np.full(3, step))
+hook.close()
+"""
+
+
+def test_files_of_a_process_that_is_still_at_work(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TRAINING]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    size = {"histograms": 0, "scalars": 0}
+    # TensorBoard takes one that is not there for one that was deleted.
+    (tmp_path / "board" / "GLOBAL").mkdir(parents=True)
+    accumulator = EventAccumulator(str(tmp_path / "board" / "GLOBAL"), size_guidance=size)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=tmp_path, env=environment) as process:
+        assert process.stdin is not None
+        for step in range(3):
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            # A step is handed over when the next one begins.
+            values = wait_for_losses(accumulator, step, process)
+            assert values == list(range(len(values)))
+        assert process.poll() is None
+        assert len(accumulator.Histograms("weights/weight")) >= 2
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+    assert wait_for_losses(accumulator, 3) == [0, 1, 2]
+    for step, event in enumerate(accumulator.Histograms("weights/weight")):
+        check_histogram(event, np.full(3, step))
+
+
+def wait_for_losses(
+    accumulator: EventAccumulator, count: int, process: subprocess.Popen[bytes] | None = None
+) -> list[float]:
+    """The losses, as soon as there are so many."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert process is None or process.poll() is None
+        accumulator.Reload()
+        known = "loss" in accumulator.Tags()["scalars"]
+        values = [each.value for each in accumulator.Scalars("loss")] if known else []
+        if len(values) >= count:
+            return values
+        threading.Event().wait(0.01)
+    raise AssertionError(f"{count} losses did not come")
+
+
+def test_files_in_an_object_store(bucket: str, tmp_path: Path) -> None:
     import boto3
 
-    hook = hook_in(f"s3://{bucket}/run", tensorboard_dir=f"s3://{bucket}/board")
-    for number in range(3):
-        hook.run(loss=np.float64(number))
+    client = boto3.client("s3")
+    hook = hook_in(
+        f"s3://{bucket}/run", tensorboard_dir=f"s3://{bucket}/board", include_regex=["kept"]
+    )
+    for number in range(6):
+        hook.set_mode(ModeKeys.EVAL if number % 2 else ModeKeys.TRAIN)
+        hook.run(loss=np.float64(number), kept=np.arange(number + 1.0))
+        if number == 3:
+            hook.flush()
+            assert len(download(client, bucket, tmp_path / "early")) == 2
     hook.close()
-    listed = boto3.client("s3").list_objects_v2(Bucket=bucket, Prefix="board/")["Contents"]
-    assert [each["Key"].rpartition("/")[0] for each in listed] == ["board/GLOBAL"]
+    # Objects are written whole: what was published before stays as it is, more stands beside it.
+    assert len(download(client, bucket, tmp_path / "late")) == 4
+    for mode, steps in (("TRAIN", [0, 2, 4]), ("EVAL", [1, 3, 5])):
+        early, late = (read(tmp_path / name / "board", mode) for name in ("early", "late"))
+        assert scalars(early) == {"loss": [(step, float(step)) for step in steps[:2]]}
+        assert scalars(late) == {"loss": [(step, float(step)) for step in steps]}
+        for step, event in zip(steps, late.Histograms("default/kept"), strict=True):
+            assert event.step == step
+            check_histogram(event, np.arange(step + 1.0))
+
+
+def download(client: Any, bucket: str, folder: Path) -> list[str]:
+    """Fetches the files of TensorBoard; returns their keys."""
+    listed = client.list_objects_v2(Bucket=bucket, Prefix="board/")["Contents"]
+    keys = [each["Key"] for each in listed]
+    for key in keys:
+        (folder / key).parent.mkdir(parents=True, exist_ok=True)
+        client.download_file(bucket, key, str(folder / key))
+    return keys
 
 
 @pytest.mark.parametrize("given", [None, "elsewhere"])

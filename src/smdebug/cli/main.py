@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from smdebug._version import __version__
+from smdebug.cli.export import export
 from smdebug.cli.run import run
 from smdebug.cli.terminal import say
 from smdebug.exceptions import SMDebugError
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 # What follows the script is the script's, whatever it looks like.
 app.command(context_settings={"allow_interspersed_args": False})(run)
+app.add_typer(export)
 
 
 @app.callback(invoke_without_command=True)

@@ -12,7 +12,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from smdebug.config.collection import NON_REDUCTION_COLLECTIONS, CollectionKeys
+from smdebug.config.collection import NON_REDUCTION_COLLECTIONS
+from smdebug.config.schedule import by_schedule
 from smdebug.mode_keys import ModeKeys
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from smdebug.config.collection import Collection
     from smdebug.config.options import HookOptions
     from smdebug.config.save import SaveConfigMode
-
-# Only training has them.
-_TRAINING_ONLY = {CollectionKeys.GRADIENTS, CollectionKeys.OPTIMIZER_VARIABLES}
 
 
 @dataclass(frozen=True)
@@ -164,18 +162,8 @@ class SavePlan:
     def _schedules_of(self, mode: ModeKeys) -> list[tuple[SaveConfigMode, list[Collection]]]:
         schedules = self._schedules.get(mode)
         if schedules is None:
-            schedules = self._schedules[mode] = self._scheduled(mode)
+            schedules = self._schedules[mode] = by_schedule(self._included, mode)
         return schedules
-
-    def _scheduled(self, mode: ModeKeys) -> list[tuple[SaveConfigMode, list[Collection]]]:
-        """The included collections by schedule: there are fewer schedules than collections."""
-        groups: dict[SaveConfigMode, list[Collection]] = {}
-        for collection in self._included:
-            if mode in (ModeKeys.EVAL, ModeKeys.PREDICT) and collection.name in _TRAINING_ONLY:
-                continue
-            assert collection.save_config is not None
-            groups.setdefault(collection.save_config.get_save_config(mode), []).append(collection)
-        return list(groups.items())
 
 
 class StepPlan:

@@ -173,6 +173,7 @@ class ClassicSegment:
             for name in (*step.shapes, *record.places):
                 self.names[name] = self.names.get(name, 0) | mode_bit(step.mode)
         rows = [[step.step, step.mode, step.mode_step, step.seq] for step, _ in self._steps]
+        self._event_files = {step.step: step.event_file for step, _ in self._steps}
         self.steps = StepArrays(*np.array(rows, np.int64).reshape(-1, 4).T)
 
     def rows(
@@ -203,6 +204,15 @@ class ClassicSegment:
         names = SCHEMA.names if columns is None else columns
         pieces = [self.rows(tensor, names) for tensor in self.names]
         return pa.concat_tables([EMPTY.select(names), *pieces])
+
+    def part(self, begin: int, end: int) -> ClassicSegment:
+        """Only these steps: reductions of others need not be read."""
+        steps = [step for step, _ in self._steps if begin <= step.step < end]
+        return ClassicSegment(self.worker, steps, self._read_scalars)
+
+    def event_file(self, step: int) -> str | None:
+        """The event file of a step."""
+        return self._event_files.get(step)
 
     def present_columns(self) -> set[str]:
         """The columns that hold at least one value."""

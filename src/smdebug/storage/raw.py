@@ -14,7 +14,7 @@ from smdebug.exceptions import DataCorrupted
 from smdebug.storage.dtypes import dtype_of
 from smdebug.storage.events import decode_event
 from smdebug.storage.local import populate
-from smdebug.storage.records import open_record
+from smdebug.storage.records import HEADER_SIZE, open_record, payload_length
 from smdebug.storage.store import Store, check_key
 
 if TYPE_CHECKING:
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 
     from smdebug.reductions import Array
     from smdebug.storage.arrow import pa
+    from smdebug.storage.events import Event
 
 # Records of one remote file that lie this close are fetched by one request.
 _GAP = 1 << 20
 _MOST_FILES_OPEN = 64
+# The key and the double that an event begins with.
+_TIME_BYTES = 9
 # From here on verifying a record again costs more than remembering that it was.
 _LARGE = 1 << 20
 _VERIFIERS = min(os.cpu_count() or 1, 8)
@@ -69,7 +72,7 @@ class RawReader:
             KeyError: an event file is not there.
         """
         if self._store.remote:
-            return self._read_remote(places)
+            return self._read_remote(places, _value)
         files = [self._event_file(place.event_file) for place in places]
         large = sum(place.length >= _LARGE for place in places)
         if large < 2:
@@ -78,10 +81,27 @@ class RawReader:
         with ThreadPoolExecutor(min(large, _VERIFIERS), "smdebug-verify") as pool:
             return list(pool.map(_EventFile.value, files, places))
 
-    def _read_remote(self, places: Sequence[Place]) -> list[Array]:
+    def read_times(self, places: Sequence[Place]) -> list[float]:
+        """When records were made, in seconds since 1970; each is checked as a value is."""
+        if self._store.remote:
+            return self._read_remote(places, _time)
+        return [self._event_file(place.event_file).time(place) for place in places]
+
+    def file_time(self, key: str) -> float:
+        """When the first record of an event file was made; only its first bytes are read."""
+        data = self._store.read(check_key(key), 0, HEADER_SIZE + _TIME_BYTES)
+        if len(data) < HEADER_SIZE + _TIME_BYTES:
+            raise DataCorrupted("file ends inside a record", key=key, offset=0)
+        payload_length(data, key=key, offset=0)
+        # An event begins with its time, and a part of its fields is an event as well.
+        return decode_event(data[HEADER_SIZE:], key=key, offset=0).wall_time
+
+    def _read_remote(
+        self, places: Sequence[Place], decode: Callable[[memoryview, Place], R]
+    ) -> list[R]:
         spans = _spans(places)
         data = each(self._store, lambda span: _read_span(self._store, span), spans)
-        values: dict[int, Array] = {}
+        values: dict[int, R] = {}
         for span, view in zip(spans, data, strict=True):
             for number in span.numbers:
                 place = places[number]
@@ -90,7 +110,7 @@ class RawReader:
                 if 2 * place.length < len(view):
                     # A view would keep everything that lies around it in memory.
                     record = memoryview(bytes(record))
-                values[number] = _value(record, place)
+                values[number] = decode(record, place)
         return [values[number] for number in range(len(places))]
 
     def _event_file(self, key: str) -> _EventFile:
@@ -120,6 +140,9 @@ class _EventFile:
         value = _value(self._data[place.offset : place.offset + place.length], place)
         self._verified[place] = value
         return value
+
+    def time(self, place: Place) -> float:
+        return _time(self._data[place.offset : place.offset + place.length], place)
 
 
 class _Span:
@@ -151,6 +174,16 @@ def _read_span(store: Store, span: _Span) -> memoryview:
 
 
 def _value(record: memoryview, place: Place) -> Array:
+    tensor = _event(record, place).values[0].tensor
+    assert tensor is not None
+    return tensor
+
+
+def _time(record: memoryview, place: Place) -> float:
+    return _event(record, place).wall_time
+
+
+def _event(record: memoryview, place: Place) -> Event:
     where: dict[str, Any] = {
         "key": place.event_file,
         "offset": place.offset,
@@ -174,7 +207,7 @@ def _value(record: memoryview, place: Place) -> Array:
             f"the record holds tensor {value.tag} of step {event.step}, not of step {place.step}",
             **where,
         )
-    return value.tensor
+    return event
 
 
 def places_of(table: pa.Table, tensor: str | None = None) -> list[Place | None]:

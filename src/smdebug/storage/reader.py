@@ -1,4 +1,7 @@
-"""Reading a run: its index as tables, its raw tensors as views, whatever the format."""
+"""Reading a run: its index as tables, its raw tensors as views, whatever the format.
+
+More than 400 lines because both formats become one here, and every question about a run ends here.
+"""
 
 from __future__ import annotations
 
@@ -273,10 +276,7 @@ class RunReader:
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The whole index; without `columns`, the key columns and those that hold anything."""
-        if columns is None:
-            present = {"step", "mode", "mode_step", "worker", "tensor"}
-            present = present.union(*(segment.present_columns() for segment in self._segments))
-            columns = [name for name in SCHEMA.names if name in present]
+        columns = self.present_columns() if columns is None else columns
         needed = list(dict.fromkeys([*columns, *_ORDERING]))
 
         def read() -> pa.Table:
@@ -285,6 +285,12 @@ class RunReader:
 
         return newest_rows(self._again(read)).select(list(columns))
 
+    def present_columns(self) -> list[str]:
+        """The key columns and those that hold anything."""
+        present = {"step", "mode", "mode_step", "worker", "tensor"}
+        present = present.union(*(segment.present_columns() for segment in self._segments))
+        return [name for name in SCHEMA.names if name in present]
+
     def table_within(self, begin: int, end: int, columns: Sequence[str]) -> pa.Table:
         """The rows of the steps `begin <= step < end`, by worker, tensor and step."""
         needed = list(dict.fromkeys([*columns, *_ORDERING]))
@@ -292,6 +298,8 @@ class RunReader:
         def read() -> pa.Table:
             pieces = [EMPTY.select(needed)]
             for segment in self._holding(begin, end - 1):
+                if isinstance(segment, ClassicSegment):
+                    segment = segment.part(begin, end)
                 table = segment.table(needed)
                 steps = table["step"].to_numpy()
                 if len(steps) and (steps.min() < begin or steps.max() >= end):
@@ -364,6 +372,16 @@ class RunReader:
     def read_values(self, places: Sequence[Place]) -> list[Array]:
         """Reads records; see `RawReader.read_values`."""
         return self._raw.read_values(places)
+
+    def read_times(self, places: Sequence[Place]) -> list[float]:
+        """When records were made; see `RawReader.read_times`."""
+        return self._raw.read_times(places)
+
+    def classic_time(self, worker: str, step: int) -> float | None:
+        """When the first record of a v1 step was made, whose index does not say it."""
+        found = [each.event_file(step) for each in self._classic if each.worker == worker]
+        files = [file for file in found if file is not None]
+        return self._raw.file_time(files[-1]) if files else None
 
     def _read_scalars(self, places: list[Place]) -> list[float]:
         return [float(value.reshape(-1)[0]) for value in self.read_values(places)]

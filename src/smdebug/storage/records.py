@@ -128,6 +128,18 @@ def _sound(
     return (crc is None or actual == crc) and (constant or stored == mask(actual))
 
 
+def payload_length(data: memoryview, *, key: str, offset: int) -> int:
+    """What the header at an offset says about the payload behind it.
+
+    Raises:
+        DataCorrupted: the header fails its checksum.
+    """
+    length, masked = _HEADER.unpack_from(data, offset)
+    if masked != mask(crc32c.crc32c(data[offset : offset + 8])):
+        raise DataCorrupted("record header fails its checksum", key=key, offset=offset)
+    return int(length)
+
+
 def iterate_records(
     data: memoryview, key: str, classic: bool = False
 ) -> Iterator[tuple[int, memoryview]]:
@@ -137,9 +149,7 @@ def iterate_records(
         rest = len(data) - offset
         if rest < OVERHEAD:
             raise DataCorrupted("file ends inside a record", key=key, offset=offset)
-        length, masked = _HEADER.unpack_from(data, offset)
-        if masked != mask(crc32c.crc32c(data[offset : offset + 8])):
-            raise DataCorrupted("record header fails its checksum", key=key, offset=offset)
+        length = payload_length(data, key=key, offset=offset)
         # Compared before anything is sliced or allocated: the length may be anybody's number.
         if length > rest - OVERHEAD:
             raise DataCorrupted("file ends inside a record", key=key, offset=offset)

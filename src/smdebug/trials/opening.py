@@ -43,9 +43,10 @@ def wait_for_job(reader: RunReader, wait_seconds: float | None) -> None:
         if len(found) >= wanted:
             return
         if finished or time.monotonic() >= deadline:
-            state = "the job has ended" if finished else f"after waiting {limit:g} s"
+            waited = f"after waiting {limit:g} s; " if limit else ""
+            state = "the job has ended; " if finished else waited
             raise MissingCollectionFiles(
-                f"{reader.store.url}: {state}; expected the collections files of {wanted} "
+                f"{reader.store.url}: {state}expected the collections files of {wanted} "
                 f"worker(s), got {', '.join(sorted(found)) or 'none'}"
             )
         if not told:

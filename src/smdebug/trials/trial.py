@@ -33,6 +33,7 @@ from smdebug.trials.refresh import Refresher
 from smdebug.trials.step_range import checked_range, in_range
 from smdebug.trials.steps import StepState, StepTable
 from smdebug.trials.tensor import Tensor
+from smdebug.trials.times import row_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -476,6 +477,10 @@ class Trial:
         end = end if last is None else min(end, last)
         return self._reader.table_within(begin, end, columns)
 
+    def present_columns(self) -> list[str]:
+        """The columns of the index that hold anything."""
+        return self._reader.present_columns()
+
     def original_name(self, tensor: str) -> str:
         """The name a tensor had in the framework's graph."""
         return self._reader.original_name(tensor)
@@ -510,6 +515,14 @@ class Trial:
             else:
                 values.append(value_in_index(value, dtype, shape))
         return values
+
+    def row_times(self, table: pa.Table) -> list[float | None]:
+        """When what rows hold was taken, in seconds since 1970; None where nothing says it.
+
+        Args:
+            table: rows with the columns `VALUE_COLUMNS`, `time`, `worker` and `tensor`.
+        """
+        return row_times(table, self._reader)
 
     def read_values(self, places: list[Place]) -> list[Array]:
         """Reads records, waiting for an event file that is late."""

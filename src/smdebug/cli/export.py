@@ -1,0 +1,64 @@
+"""`smdebug export`: a run in the formats of other tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from smdebug.cli.progress import StepProgress
+from smdebug.cli.terminal import say
+from smdebug.exceptions import MissingCollectionFiles, SMDebugValueError
+from smdebug.trials.create import create_trial
+from smdebug.trials.tensorboard import export_tensorboard
+
+if TYPE_CHECKING:
+    from smdebug.trials.trial import Trial
+
+export = typer.Typer(
+    name="export", help="Write a run in the format of another tool.", no_args_is_help=True
+)
+# With one command only, typer would do without its name.
+export.callback()(lambda: None)
+
+_TENSORBOARD_HELP = (
+    "Writes TensorBoard files of a run that was saved without them.\n\n"
+    "Losses, metrics and scalars are scalars, and so are reductions; tensors that were saved "
+    "whole are histograms. Each mode gets a directory in LOGDIR.\n\n"
+    "Examples:\n\n"
+    "    smdebug export tensorboard runs/one board/one && tensorboard --logdir board\n\n"
+    "    smdebug export tensorboard s3://bucket/job/debug-output board/job\n\n"
+)
+
+
+@export.command(help=_TENSORBOARD_HELP)
+def tensorboard(
+    run: Annotated[str, typer.Argument(help="The run: a directory or a URL.", metavar="RUN")],
+    logdir: Annotated[
+        str, typer.Argument(help="Where to: a directory or a URL.", metavar="LOGDIR")
+    ],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace TensorBoard files of a run in LOGDIR.")
+    ] = False,
+) -> None:
+    trial = open_run(run)
+    with StepProgress() as progress:
+        done = export_tensorboard(trial, logdir, force, progress.tell)
+    say(
+        f"{done.scalars} scalars and {done.histograms} histograms of {done.steps} steps are in "
+        f"{logdir}"
+    )
+
+
+def open_run(path: str) -> Trial:
+    """Opens a run that is there; no job is waited for.
+
+    Raises:
+        SMDebugValueError: there is none.
+    """
+    try:
+        return create_trial(path, wait_seconds=0)
+    except MissingCollectionFiles as error:
+        raise SMDebugValueError(
+            f"RUN must be a directory or a URL that a hook has saved to, got {path!r}: {error}"
+        ) from error
