@@ -16,6 +16,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.trials import Trial, create_trial
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 Metrics = dict[tuple[str, int], float]
@@ -148,6 +149,16 @@ def assert_as_requested(hook: Any, folder: Path) -> None:
     losses = hook.get_collection("losses").save_config
     assert [losses.get_save_config(mode).save_interval for mode in ModeKeys] == [5, 5, 5, 5]
     assert "losses" in hook.include_collections
+
+
+def check_requests(smd: Any, ways: list[Callable[[Any], Any]], folder: Path) -> None:
+    """Every form of a request makes the hook of an adapter, in each of the ways to give it."""
+    for source in requests(folder):
+        for way in ways:
+            smd.del_hook()
+            hook = way(source)
+            assert type(hook) is smd.Hook
+            assert_as_requested(hook, folder)
 
 
 class Ended:

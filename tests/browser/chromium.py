@@ -52,7 +52,7 @@ class Chromium:
     """
 
     def __init__(self, folder: Path) -> None:
-        assert CHROMIUM is not None
+        assert CHROMIUM is not None, "needs chromium: apt-get install chromium"
         told, self._tell = os.pipe()
         self._hear, said = os.pipe()
         self._heard = b""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from tests.browser.chromium import CHROMIUM, Chromium
+from tests.browser.chromium import Chromium
 from tests.hook.numpy_hook import NumpyHook
 
 from smdebug import modes
@@ -22,13 +21,7 @@ from smdebug.config.reduction import ReductionConfig
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorboard") is None, reason="needs the package tensorboard"
-    ),
-]
+pytestmark = pytest.mark.browser
 STEPS = 60
 
 

@@ -37,6 +37,18 @@ def lines_in(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+@pytest.mark.parametrize("collection", ["searchable_scalars", "sm_metrics"])
+def test_tensors_of_the_collections_that_are_searched(
+    tmp_path: Path, folder: Path, collection: str
+) -> None:
+    hook = hook_in(tmp_path, include_collections=[collection])
+    hook.get_collection(collection).include("^searched$")
+    hook.run(searched=np.array([2.0]), other=np.array([3.0]))
+    hook.close()
+    (line,) = lines_in(folder)
+    assert (line["MetricName"], line["Value"]) == ("searched_GLOBAL", 2.0)
+
+
 @pytest.mark.parametrize("format", ["v1", "v2"])
 def test_losses_and_scalars(tmp_path: Path, folder: Path, format: str) -> None:
     hook = hook_in(tmp_path, format=format)

@@ -14,8 +14,6 @@ from tests.sagemaker_job import Ended, Job
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytest.importorskip("torch")
-
 SCRIPT = Path(__file__).parents[1] / "jobs" / "train_pytorch.py"
 PARAMETERS = {"train.save_interval": "2", "eval.save_interval": "1", "include_workers": "one"}
 COLLECTIONS = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from tests.import_paths import missing_paths
-from tests.sagemaker_job import assert_as_requested, requests
+from tests.sagemaker_job import check_requests
 
 import smdebug.mxnet as smd
 
@@ -65,12 +65,7 @@ def test_switched_off_it_trains_the_same(sagemaker_job: Job) -> None:
 
 def test_a_request_makes_a_hook(tmp_path: Path) -> None:
     ways: list[Any] = [smd.Hook.create_from_json_file, smd.get_hook]
-    for source in requests(tmp_path):
-        for way in ways:
-            smd.del_hook()
-            hook = way(source)
-            assert type(hook) is smd.Hook
-            assert_as_requested(hook, tmp_path)
+    check_requests(smd, ways, tmp_path)
 
 
 def test_every_import_path_of_smdebug_1_0() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.import_paths import missing_paths
-from tests.sagemaker_job import assert_as_requested, requests
+from tests.sagemaker_job import check_requests
 
 import smdebug.pytorch as smd
 
@@ -142,12 +142,7 @@ def test_rules_in_the_job_stop_it(sagemaker_job: Job) -> None:
 
 def test_a_request_makes_a_hook(tmp_path: Path) -> None:
     ways: list[Any] = [smd.Hook.create_from_json_file, lambda each: smd.get_hook(each, True)]
-    for source in requests(tmp_path):
-        for way in ways:
-            smd.del_hook()
-            hook = way(source)
-            assert type(hook) is smd.Hook
-            assert_as_requested(hook, tmp_path)
+    check_requests(smd, ways, tmp_path)
 
 
 def test_every_import_path_of_smdebug_1_0() -> None:

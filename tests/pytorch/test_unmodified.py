@@ -102,6 +102,23 @@ def test_a_functional_loss_and_two_modules_of_one_step(alone: Runs, watched: Run
             assert trial.tensor(f"gradient/{name}").value(step).any()
 
 
+def test_a_script_that_goes_on_finds_both_modules_again(tmp_path: Path) -> None:
+    script = PROGRAMS / "functional_loss.py"
+    # Far enough for a count of steps to be mistaken for one of this process.
+    text = script.read_text(encoding="utf-8").replace(
+        "torch.randn(20, 8, 6)", "torch.randn(150, 8, 6)"
+    )
+    longer = tmp_path / "longer.py"
+    longer.write_text(text, encoding="utf-8")
+    options = ["--out", "run", "--save", "gradients", "--every", "1", "--resume"]
+    for _ in range(2):
+        assert run_launched(longer, tmp_path, options).code == 0
+    trial = create_trial(str(tmp_path / "run"))
+    assert trial.steps(mode=modes.TRAIN) == list(range(300))
+    assert trial.tensor("gradient/Linear_weight").steps() == list(range(300))
+    assert trial.tensor("loss_output_0").steps() == list(range(300))
+
+
 def test_hugging_face(watched: Runs) -> None:
     trial = watched.trial("huggingface_trainer")
     assert trial.steps(mode=modes.TRAIN) == list(range(12))

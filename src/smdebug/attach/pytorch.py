@@ -168,6 +168,9 @@ class PytorchWatch:
         return hook.closed or hook.step - self._since > _PATIENCE
 
     def _register(self, hook: Hook, module: torch.nn.Module) -> None:
+        if not self._roots:
+            # A job that goes on does not begin at 0.
+            self._since = hook.step
         trainers = self._trainers(module)
         alone = not any(trainers & self._trainers(root) for root in self._roots)
         handle = hook.register_module(module, begins_steps=alone, follow_training=True)

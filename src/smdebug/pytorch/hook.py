@@ -262,10 +262,11 @@ class Hook(BaseHook):
             )
         if loss_module in self._losses:
             return self._losses[loss_module]
+        name = type(loss_module).__name__
         hooks = HookSet()
 
         def after(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            self.loss_computed(module, args, kwargs, output)
+            self._take_loss(name, args, kwargs, output)
 
         hooks.add(loss_module.register_forward_hook(Callback(after), with_kwargs=True))
 
@@ -273,7 +274,7 @@ class Hook(BaseHook):
             hooks.remove()
             self._losses.pop(loss_module, None)
 
-        self._know_loss(type(loss_module).__name__)
+        self._know_loss(name)
         self._losses[loss_module] = Handle(remove)
         return self._losses[loss_module]
 
@@ -300,12 +301,14 @@ class Hook(BaseHook):
         """
         name = type(loss_module).__name__
         self._know_loss(name)
+        self._take_loss(name, args, kwargs, output)
+
+    def _take_loss(self, name: str, args: Any, kwargs: Any, output: Any) -> None:
         self._require_steps(name)
-        if in_backward():
-            return
+        # One that activation checkpointing computes again is of the same step.
         self.last_loss_step = self._steps.step
         capture = self._capture
-        if capture is not None and capture.plan is not None:
+        if capture is not None and capture.plan is not None and not in_backward():
             with self._entered():
                 if self._activations.cares(capture.plan, name, "input"):
                     self._activations.offer(name, "input", args, kwargs)
