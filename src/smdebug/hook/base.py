@@ -19,7 +19,6 @@ import numpy as np
 
 from smdebug.config import checks, environment
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.collection_manager import CollectionManager
 from smdebug.config.job_file import (
     DEFAULT_SAGEMAKER_OUTDIR,
     read_job_file,
@@ -28,7 +27,6 @@ from smdebug.config.job_file import (
 from smdebug.config.save import DEFAULT_SAVE_CONFIG_INTERVAL
 from smdebug.exceptions import (
     RuleEvaluationConditionMet,
-    SMDebugError,
     SMDebugRuntimeError,
     SMDebugTypeError,
 )
@@ -36,6 +34,7 @@ from smdebug.hook.capture import StepCapture, TakenArray
 from smdebug.hook.claim import Claim
 from smdebug.hook.collections import HookCollections
 from smdebug.hook.current import set_hook
+from smdebug.hook.earlier import earlier_names
 from smdebug.hook.guard import Entered, Guard
 from smdebug.hook.metrics_file import MetricsFile
 from smdebug.hook.output import DryOutput, Output, RunOutput
@@ -654,7 +653,8 @@ class BaseHook(HookCollections):
                 if not self.dry_run:
                     self._supervisor.start(self.out_dir, worker.workers, worker.chief)
                 if self._resume.continues and self._writes and not self.dry_run:
-                    self._remember_earlier_names(worker.name)
+                    for collection, tensor in earlier_names(self._store, worker.name):
+                        self._remember_name(tensor, (collection,))
             except SMDebugRuntimeError:
                 raise
             except Exception as error:
@@ -708,22 +708,6 @@ class BaseHook(HookCollections):
                 f"has one ({END_KEY}); choose another directory, remove that one, or give "
                 "resume=True to go on with it"
             )
-
-    def _remember_earlier_names(self, worker: str) -> None:
-        """Keeps the names of tensors in the collections file that an earlier job has saved."""
-        keys = {collections_key(worker, classic) for classic in (False, True)}
-        for key in sorted(keys):
-            try:
-                text = bytes(self._store.read(key)).decode()
-                earlier = CollectionManager.from_json(text)
-            except KeyError:
-                continue
-            except (ValueError, SMDebugError) as error:
-                logger.warning("%s/%s cannot be read: %s", self.out_dir, key, error)
-                continue
-            for name, collection in earlier.get_collections().items():
-                for tensor in collection.tensor_names:
-                    self._remember_name(tensor, (name,))
 
     def _holds(self, key: str) -> bool:
         return next(iter(self._store.list(key)), None) is not None

@@ -1,20 +1,27 @@
-"""The steps that a run holds when a job goes on with it."""
+"""What a run holds when a job goes on with it: its steps, and the names of its tensors."""
 
 from __future__ import annotations
 
+import logging
 import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import SMDebugError, SMDebugRuntimeError
 from smdebug.hook.history import StepHistory
 from smdebug.storage.catalog import StepArrays
+from smdebug.storage.layout import collections_key
 from smdebug.storage.reader import RunReader
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from smdebug.storage.store import Store
+
+logger = logging.getLogger("smdebug.hook")
 
 _RANK = re.compile(r"^worker_(\d+)$")
 
@@ -94,6 +101,25 @@ class EarlierSteps:
                 f"on with it: {error}; mend it or choose another out_dir"
             ) from error
         return {worker: _newest(rows) for worker, rows in reader.steps().items() if len(rows.step)}
+
+
+def earlier_names(store: Store, worker: str) -> Iterator[tuple[str, str]]:
+    """The collections and tensors that an earlier job has saved, by its collections file.
+
+    Args:
+        store: where the run is.
+        worker: who saved them.
+    """
+    for key in sorted({collections_key(worker, classic) for classic in (False, True)}):
+        try:
+            earlier = CollectionManager.from_json(bytes(store.read(key)).decode())
+        except KeyError:
+            continue
+        except (ValueError, SMDebugError) as error:
+            logger.warning("%s/%s cannot be read: %s", store.url, key, error)
+            continue
+        for name, collection in earlier.get_collections().items():
+            yield from ((name, tensor) for tensor in collection.tensor_names)
 
 
 def _newest(rows: StepArrays) -> StepArrays:

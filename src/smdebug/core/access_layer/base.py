@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 __all__ = ["TSAccessBase"]
 
 
-class TSAccessBase:
+class TSAccessBase(ABC):
     """Reads what `_load` returns, piece by piece."""
 
     def __init__(self) -> None:
@@ -13,8 +15,9 @@ class TSAccessBase:
         self._closed = False
         self._data: bytes | None = None
 
+    @abstractmethod
     def _load(self) -> bytes:
-        raise NotImplementedError
+        """Returns everything there is to read."""
 
     def ingest_all(self) -> None:
         """Reads the whole of it; the others that read do so by themselves."""
