@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 import smdebug.pytorch as smd
 from smdebug import modes
 from smdebug.exceptions import SMDebugError, SMDebugTypeError
+from smdebug.pytorch.backward_losses import BackwardLosses
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,3 +180,19 @@ def test_a_step_by_hand_needs_a_registered_module(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path / "run")
     with pytest.raises(SMDebugError, match="must be registered first"):
         hook.begin_step(nn.Linear(1, 1))
+
+
+def test_a_backward_before_the_first_step_of_a_job_that_goes_on(tmp_path: Path) -> None:
+    with smd.Hook(tmp_path / "run", save_config=EVERY_STEP) as first:
+        fit(regressor(), [smd.LightningCallback(first)])
+    hook = smd.Hook(tmp_path / "run", save_config=EVERY_STEP, resume=True)
+    before = hook.step
+    losses = BackwardLosses(lambda: hook)
+    try:
+        torch.ones(1, requires_grad=True).sum().backward()
+    finally:
+        losses.remove()
+    hook.close()
+    assert before >= 0
+    trial = smd.create_trial(str(tmp_path / "run"))
+    assert trial.steps() == list(range(before + 1))
