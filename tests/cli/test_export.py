@@ -68,7 +68,7 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
 TELLING = """
 import smdebug.cli.progress as progress
 progress._PATIENCE = -1.0
-with progress.StepProgress() as shown:
+with progress.Bar() as shown:
     for step in range(4):
         shown.tell(step, 4)
 """

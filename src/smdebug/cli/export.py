@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from smdebug.cli.progress import StepProgress
+from smdebug.cli.opening import open_run
+from smdebug.cli.progress import Bar
 from smdebug.cli.terminal import say
-from smdebug.exceptions import MissingCollectionFiles, SMDebugValueError
-from smdebug.trials.create import create_trial
 from smdebug.trials.tensorboard import export_tensorboard
-
-if TYPE_CHECKING:
-    from smdebug.trials.trial import Trial
 
 export = typer.Typer(
     name="export", help="Write a run in the format of another tool.", no_args_is_help=True
@@ -42,23 +38,9 @@ def tensorboard(
     ] = False,
 ) -> None:
     trial = open_run(run)
-    with StepProgress() as progress:
+    with Bar() as progress:
         done = export_tensorboard(trial, logdir, force, progress.tell)
     say(
         f"{done.scalars} scalars and {done.histograms} histograms of {done.steps} steps are in "
         f"{logdir}"
     )
-
-
-def open_run(path: str) -> Trial:
-    """Opens a run that is there; no job is waited for.
-
-    Raises:
-        SMDebugValueError: there is none.
-    """
-    try:
-        return create_trial(path, wait_seconds=0)
-    except MissingCollectionFiles as error:
-        raise SMDebugValueError(
-            f"RUN must be a directory or a URL that a hook has saved to, got {path!r}: {error}"
-        ) from error

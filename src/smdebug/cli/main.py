@@ -1,7 +1,12 @@
-"""The command `smdebug`."""
+"""The command `smdebug`.
+
+It ends with 0; with 1 when it found what it looks for (damage, a difference, what a rule finds);
+with 2 when it was told something that makes no sense, or could not do it; with 130 after Ctrl-C.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -42,7 +47,9 @@ def main() -> None:
     launches: list[Launch] = []
     try:
         _parse(launches)
-    except (SMDebugError, FileNotFoundError) as error:
+    except BrokenPipeError:
+        _end_quietly()
+    except (SMDebugError, OSError) as error:
         _give_up(error)
     try:
         run_program = launches[0].prepare()
@@ -55,6 +62,13 @@ def main() -> None:
 def _give_up(error: Exception) -> NoReturn:
     say(f"error: {error}")
     sys.exit(2)
+
+
+def _end_quietly() -> NoReturn:
+    """Whoever read the output has seen enough of it."""
+    # The interpreter would try to write the rest, and complain.
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    sys.exit(1)
 
 
 def _parse(launches: list[Launch]) -> None:

@@ -15,32 +15,35 @@ if TYPE_CHECKING:
 _PATIENCE = 1.0
 
 
-class StepProgress:
-    """Shows how many steps are done, on a terminal, once that takes more than a second.
+class Bar:
+    """Shows how much is done, on a terminal, once that takes more than a second.
 
     It goes with the work: nothing of it stays on the screen.
 
+    Args:
+        what: what is counted: steps, files, runs.
+
     Example:
-        >>> with StepProgress() as progress:
+        >>> with Bar() as progress:
         ...     progress.tell(1, 2)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "steps") -> None:
         self._console = Console(stderr=True)
         self._bar = Progress(console=self._console, transient=True)
-        self._task = self._bar.add_task("steps", start=True)
+        self._task = self._bar.add_task(what, start=True)
         self._began = time.monotonic()
         self._shown = False
 
     def tell(self, done: int, total: int) -> None:
-        """Says how many steps of how many are done."""
+        """Says how many of how many are done."""
         self._bar.update(self._task, completed=done, total=total)
         late = time.monotonic() - self._began > _PATIENCE
         if late and not self._shown and self._console.is_terminal:
             self._shown = True
             self._bar.start()
 
-    def __enter__(self) -> StepProgress:
+    def __enter__(self) -> Bar:
         return self
 
     def __exit__(

@@ -1,10 +1,56 @@
-"""What a command says to the person at the terminal."""
+"""What a command says to the person at the terminal, and to other programs."""
 
 from __future__ import annotations
 
+import json
+import math
 import sys
+from typing import Any
+
+from rich.console import Console
 
 
 def say(message: str) -> None:
     """Says something beside the output of a command, which stays as it is."""
-    sys.stderr.write(f"smdebug: {message}\n")
+    sys.stderr.write(f"smdebug: {harmless(message)}\n")
+
+
+def console() -> Console:
+    """Where the output of a command goes: tables and plots, without a markup of their own.
+
+    Texts of a run are given to it as `rich.text.Text(harmless(name))`: names are other people's.
+    """
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def print_json(value: Any) -> None:
+    """Prints a value as one JSON document.
+
+    Numbers that JSON has no word for are the strings "NaN", "Infinity" and "-Infinity".
+    """
+    sys.stdout.write(json.dumps(_plain(value), indent=2, allow_nan=False) + "\n")
+
+
+def harmless(text: str) -> str:
+    """A text without characters that a terminal would obey.
+
+    Example:
+        >>> harmless("loss\\x1b[2J")
+        'loss\\\\x1b[2J'
+    """
+    return "".join(
+        each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

@@ -1,0 +1,60 @@
+"""Opening what a command line names: a run, a tensor of it, a mode."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from smdebug.exceptions import MissingCollectionFiles, SMDebugValueError, TrialNotFound
+from smdebug.mode_keys import ModeKeys
+from smdebug.trials.create import create_trial
+
+if TYPE_CHECKING:
+    from smdebug.trials.trial import Trial
+
+
+def open_run(path: str) -> Trial:
+    """Opens a run that is there; no job is waited for.
+
+    Raises:
+        SMDebugValueError: there is none; runs beside it with a similar name are offered.
+    """
+    try:
+        return create_trial(path, wait_seconds=0)
+    except (MissingCollectionFiles, TrialNotFound) as error:
+        raise SMDebugValueError(
+            f"RUN must be a directory or a URL that a hook has saved to, got {path!r}: {error}"
+            f"{_meant(nearest_paths(path))}"
+        ) from error
+
+
+def mode_named(name: str | None) -> ModeKeys:
+    """The mode of `--mode`; all of them, counted together, when it was not given.
+
+    Raises:
+        SMDebugValueError: there is none of this name.
+    """
+    if name is None:
+        return ModeKeys.GLOBAL
+    if name.upper() in ModeKeys.__members__:
+        return ModeKeys[name.upper()]
+    known = [mode.name.lower() for mode in ModeKeys]
+    raise SMDebugValueError(f"--mode must be one of {', '.join(known)}, got {name!r}")
+
+
+def nearest_paths(path: str) -> list[str]:
+    """Up to three paths that exist and may have been meant; none for a URL."""
+    if "://" in path:
+        return []
+    meant = Path(path).expanduser()
+    try:
+        beside = [each.name for each in meant.parent.iterdir() if each.is_dir()]
+    except OSError:
+        return []
+    found = difflib.get_close_matches(meant.name, beside, 3)
+    return [str(meant.parent / name) for name in found if name != meant.name]
+
+
+def _meant(paths: list[str]) -> str:
+    return f"; did you mean {' or '.join(paths)}?" if paths else ""

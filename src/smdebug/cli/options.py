@@ -1,0 +1,39 @@
+"""Arguments and options that several commands take, and how their help is laid out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+RunPath = Annotated[str, typer.Argument(help="The run: a directory or a URL.", metavar="RUN")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON, for other programs, instead of a table.")
+]
+ModeName = Annotated[
+    str | None,
+    typer.Option("--mode", help="Steps of this mode only: train, eval, predict.", metavar="MODE"),
+]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Go on while the job runs; Ctrl-C ends it.")
+]
+WorkerName = Annotated[
+    str | None,
+    typer.Option("--worker", help="Whose values; the first worker's if not given."),
+]
+
+
+def help_text(text: str, *examples: str) -> str:
+    """What `--help` shows of a command: what it does, then examples of its use.
+
+    Example:
+        >>> print(help_text("Joins files.", "smdebug compact runs/one"))
+        Joins files.
+        <BLANKLINE>
+        Examples:
+        <BLANKLINE>
+            smdebug compact runs/one
+        <BLANKLINE>
+        <BLANKLINE>
+    """
+    return f"{text}\n\nExamples:\n\n" + "".join(f"    {example}\n\n" for example in examples)
