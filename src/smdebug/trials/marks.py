@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from smdebug.trials.trial import Trial
 
 _BAD = "#d62728"
+# How high above the axis they stand, as a share of the plot.
+_LOW = 0.02
 _COLORS = ("#b5179e", "#e36414", "#3a5a40", "#7f5539", "#5f0f40")
 # So many rules are told apart by name, and so many steps are marked of each.
 _MOST_RULES = 5
@@ -29,8 +31,8 @@ def mark_bad_steps(axes: Any, curves: Sequence[Curve]) -> None:
         steps = np.unique(np.concatenate(found)) if found else np.zeros(0)
         if len(steps):
             axes.plot(
-                steps, np.zeros(len(steps)), marker, color=_BAD, markersize=6, clip_on=False,
-                zorder=5, transform=axes.get_xaxis_transform(), label=name,
+                steps, np.full(len(steps), _LOW), marker, color=_BAD, markersize=5, zorder=5,
+                transform=axes.get_xaxis_transform(), label=name,
             )  # fmt: skip
 
 

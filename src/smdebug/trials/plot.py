@@ -33,6 +33,7 @@ _MOST_ROW_NAMES = 24
 # Values that are further apart than this are shown on a logarithmic scale.
 _DECADES = 2.0
 _NAME = 48
+_BAD, _ZERO = "#d62728", "#d9d9d9"
 
 _STYLES = {
     ModeKeys.TRAIN: "-",
@@ -279,20 +280,24 @@ def _plot_heat(trial: Trial, found: Grid, reduction: str | None, mode: ModeKeys,
     from matplotlib.colors import ListedColormap, LogNorm, Normalize
 
     rows = len(found.names)
-    shown = np.ma.masked_invalid(found.values)
     logarithmic = wants_log([found.values])
+    edges, between = _edges(found.steps), np.arange(rows + 1) - 0.5
+    shown = np.ma.masked_invalid(found.values)
+    mesh = axes.pcolormesh(
+        edges, between, np.ma.masked_equal(shown, 0) if logarithmic else shown,
+        norm=LogNorm() if logarithmic else Normalize(), cmap=colormaps["viridis"], rasterized=True,
+    )  # fmt: skip
+    others = [("NaN or Inf", _BAD, found.bad)]
     if logarithmic:
-        shown = np.ma.masked_less_equal(shown, 0)
-    norm = LogNorm() if logarithmic else Normalize()
-    edges = _edges(found.steps)
-    between = np.arange(rows + 1) - 0.5
-    mesh = axes.pcolormesh(edges, between, shown, norm=norm, cmap=colormaps["viridis"],
-                           rasterized=True)  # fmt: skip
-    if found.bad.any():
-        mask = np.ma.masked_equal(found.bad.astype(float), 0)
-        axes.pcolormesh(edges, between, mask, cmap=ListedColormap(["#d62728"]), rasterized=True)
-        axes.plot([], [], "s", color="#d62728", label="NaN or Inf")
-        axes.legend(fontsize="small", loc="upper right", framealpha=0.8)
+        # There is no place for it among logarithms.
+        others.append(("0", _ZERO, found.values == 0))
+    for name, color, where in others:
+        if where.any():
+            cells = np.ma.masked_equal(where.astype(float), 0)
+            axes.pcolormesh(edges, between, cells, cmap=ListedColormap([color]), rasterized=True)
+            axes.plot([], [], "s", color=color, label=name)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="small", loc="upper left", framealpha=0.8)
     # As a network is read: what is computed first is on top.
     axes.set_ylim(rows - 0.5, -0.5)
     places = np.arange(rows)
