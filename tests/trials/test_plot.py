@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from smdebug.trials.trial import Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from smdebug.storage.store import Store
 
@@ -112,7 +112,8 @@ def test_losses(trial: Trial) -> None:
     assert list(lines(axes)["loss"].get_xdata()) == [0, 1, 2, 3]
     assert lines(axes)["Overfit, step 0"].get_xdata()[0] == 0
     assert not [name for name in lines(axes) if "Spike" in name]
-    axes.figure.savefig(Path("/dev/null"), format="png")
+    axes.set_xlim(0.5, 3.5)
+    assert all(tick == int(tick) for tick in axes.get_xticks())
 
 
 def test_scalars_where_there_are_no_losses() -> None:
@@ -229,6 +230,13 @@ def test_of_very_many_tensors_some_are_drawn() -> None:
     assert "40 of them drawn" in axes.get_title(loc="left")
     (bar,) = [each for each in axes.figure.axes if each is not axes]
     assert [text.get_text() for text in bar.get_yticklabels()] == ["gradient/000", "gradient/199"]
+    # Those that rules found something in are among them.
+    found = [Finding("Rule", 1, "m", tensor=f"gradient/{number:03d}") for number in (101, 102)]
+    write_findings(trial.store, found)
+    axes = trial.plot(collection="gradients", reduction="l2", ax=new_axes())
+    drawn = [line.get_ydata()[0] for line in axes.get_lines() if len(line.get_xdata()) == 2]
+    assert {1.0, 102.0, 103.0, 200.0} <= set(drawn)
+    assert len(axes.get_lines()) <= 41
     heat = trial.plot(collection="gradients", reduction="l2", kind="heat", ax=new_axes())
     np.testing.assert_array_equal(heat.collections[0].get_array()[:, 0], 1.0 + np.arange(200))
 
@@ -298,6 +306,8 @@ def test_names_that_matplotlib_would_read_as_something_else() -> None:
 
     trial = trial_of(data)
     axes = trial.plot(names, ax=new_axes())
+    write_findings(trial.store, [Finding(r"_$\frac{$", 1, "m", tensor=names[0])])
+    assert len(trial.plot(names, ax=new_axes()).get_legend().get_texts()) == len(names) + 1
     texts = [text.get_text() for text in axes.get_legend().get_texts()]
     assert len(texts) == len(names)
     for kind in (axes, trial.plot(names, kind="heat", ax=new_axes())):
@@ -319,6 +329,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "heat of no number": ({"tensors": "gradient/", "kind": "heat"}, "saved of it are l2"),
     "kind": ({"tensors": "loss", "kind": "hate"}, "got 'hate'; did you mean heat"),
     "step": ({"tensors": "fc.weight", "step": 99}, r"[Ss]tep 99.*nearest steps.*9, 10, 11"),
+    "half a step": ({"tensors": "fc.weight", "step": [1, 2.5]}, r"got \[1, 2.5\]"),
     "no step": ({"tensors": "fc.weight", "step": "first"}, "got 'first'"),
     "step of reductions": ({"tensors": "gradient/conv", "step": 3}, "gradient/conv"),
     "step and reduction": ({"tensors": "fc.weight", "step": 3, "reduction": "l2"}, "cannot be"),

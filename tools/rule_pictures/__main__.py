@@ -22,6 +22,7 @@ from tools.rule_pictures.trainings import train
 if TYPE_CHECKING:
     from smdebug.trials.trial import Trial
 
+OVERVIEW = "plots"
 PICTURES = Path(__file__).parent.parent.parent / "docs" / "pictures" / "rules"
 WIDTH, HEIGHT = 700, 320
 # Few enough for small files; lines are drawn with several shades of a colour each.
@@ -40,19 +41,41 @@ def main() -> int:
     parser.add_argument("--only", action="append", metavar="RULE", help="this rule only")
     parser.add_argument("--runs", metavar="FOLDER", help="keep the runs here, and use them again")
     given = parser.parse_args()
-    unknown = sorted(set(given.only or ()) - set(rule_names()))
+    known = [*rule_names(), OVERVIEW]
+    unknown = sorted(set(given.only or ()) - set(known))
     if unknown:
-        parser.error(f"--only must be one of {', '.join(rule_names())}; got {unknown[0]!r}")
+        parser.error(f"--only must be one of {', '.join(known)}; got {unknown[0]!r}")
     logging.getLogger("smdebug").setLevel(logging.ERROR)
     PICTURES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        for rule in given.only or rule_names():
-            sys.stderr.write(f"{rule} ...\n")
-            path = Path(given.runs or folder) / rule
-            if not path.exists():
-                train(rule, path)
-            (PICTURES / f"{rule}.png").write_bytes(picture(rule, create_trial(str(path))))
+        runs = Path(given.runs or folder)
+        for name in given.only or known:
+            sys.stderr.write(f"{name} ...\n")
+            if name == OVERVIEW:
+                (PICTURES.parent / f"{name}.png").write_bytes(overview(runs))
+            else:
+                (PICTURES / f"{name}.png").write_bytes(picture(name, run_of(name, runs)))
     return 0
+
+
+def run_of(rule: str, runs: Path) -> Trial:
+    """The run of a rule, trained when it is not there."""
+    if not (runs / rule).exists():
+        train(rule, runs / rule)
+    return create_trial(str(runs / rule))
+
+
+def overview(runs: Path) -> bytes:
+    """The kinds of plots that `Trial.plot` makes."""
+    figure = Figure((10.5, 6.4), dpi=100, layout="constrained")
+    (losses, lines), (heat, ridges) = figure.subplots(2, 2)
+    run_of("Overfit", runs).plot(ax=losses)
+    layers = run_of("VanishingGradient", runs)
+    layers.plot(collection="gradients", reduction="abs_mean", ax=lines)
+    run_of("NonFinite", runs).plot(".", reduction="nans", kind="heat", ax=heat)
+    heat.set_xlim(60, 75)
+    run_of("WeightUpdateRatio", runs).plot("fc2.weight", step=[0, 20, 40, 60], ax=ridges)
+    return small_png(figure)
 
 
 def picture(rule: str, trial: Trial) -> bytes:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.mode_keys import ModeKeys
+from smdebug.trials.labels import label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +22,8 @@ _COLORS = ("#b5179e", "#e36414", "#3a5a40", "#7f5539", "#5f0f40")
 # So many rules are told apart by name, and so many steps are marked of each.
 _MOST_RULES = 5
 _MOST_MARKS = 60
+# More are not told apart, and are slow to draw.
+_MOST_BAD = 1000
 
 
 def mark_bad_steps(axes: Any, curves: Sequence[Curve]) -> None:
@@ -29,6 +32,8 @@ def mark_bad_steps(axes: Any, curves: Sequence[Curve]) -> None:
     for name, marker, is_bad in kinds:
         found = [one.steps[is_bad(one.values)] for one in curves]
         steps = np.unique(np.concatenate(found)) if found else np.zeros(0)
+        if len(steps) > _MOST_BAD:
+            steps = steps[np.linspace(0, len(steps) - 1, _MOST_BAD).astype(int)]
         if len(steps):
             axes.plot(
                 steps, np.full(len(steps), _LOW), marker, color=_BAD, markersize=5, zorder=5,
@@ -55,7 +60,7 @@ def mark_findings(axes: Any, trial: Trial, names: set[str] | None, mode: ModeKey
             if at not in known and len(known) < _MOST_MARKS:
                 known.append(at)
     for place, (rule, found) in enumerate(steps.items()):
-        first = f"{rule}, step {found[0]:,}" + (" and later" if len(found) > 1 else "")
+        first = f"{label(rule)}, step {found[0]:,}" + (" and later" if len(found) > 1 else "")
         shown = place < _MOST_RULES
         for number, at in enumerate(found):
             axes.axvline(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.exceptions import InvalidWorker, SMDebugRuntimeError, SMDebugValueError
-from smdebug.markup import cut
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, canonical_reduction
 from smdebug.trials.choice import chosen, course_names, meant, names_in
 from smdebug.trials.curves import Curve, course, curve, grid
+from smdebug.trials.labels import label
 from smdebug.trials.marks import mark_bad_steps, mark_findings
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ _MOST_COLUMNS = 800
 _MOST_ROW_NAMES = 24
 # Values that are further apart than this are shown on a logarithmic scale.
 _DECADES = 2.0
-_NAME = 48
 _BAD, _ZERO = "#d62728", "#d9d9d9"
 
 _STYLES = {
@@ -65,7 +64,7 @@ def plot(
         )
     _require_worker(trial, worker)
     names = course_names(trial, mode)
-    drawn = _some(names, MOST_LINES)
+    drawn = _some(names, MOST_LINES, trial)
     curves = [part for name in drawn for part in course(trial, name, mode, worker)]
     return _plot_courses(trial, curves, len(names), mode, ax)
 
@@ -99,8 +98,9 @@ def plot_names(
     if kind == "heat":
         found = grid(trial, names, reduction, mode, worker, _MOST_COLUMNS)
         return _plot_heat(trial, found, reduction, mode, ax)
-    drawn = [curve(trial, name, reduction, mode, worker) for name in _some(names, MOST_LINES)]
-    return _plot_layers(trial, drawn, len(names), reduction, mode, ax)
+    drawn = _some(names, MOST_LINES, trial)
+    curves = [curve(trial, name, reduction, mode, worker) for name in drawn]
+    return _plot_layers(trial, curves, names, reduction, mode, ax)
 
 
 def _require_worker(trial: Trial, worker: str | None) -> None:
@@ -130,23 +130,14 @@ def axes_of(ax: Any) -> Any:
     return ax
 
 
-def label(name: object, length: int = _NAME) -> str:
-    """A text of a run as matplotlib shows it as it is: neither a formula nor hidden.
-
-    Example:
-        >>> label("_a$b$")
-        ' _a\\\\$b\\\\$'
-    """
-    plain = "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(name)
-    )
-    text = cut(plain, length).replace("$", r"\$")
-    # A legend leaves out what begins with an underscore.
-    return f" {text}" if text.startswith("_") else text
-
-
 def finish(axes: Any, title: str, mode: ModeKeys) -> Any:
     """What all plots over steps have in common."""
+    from matplotlib.ticker import MaxNLocator
+
+    locator = axes.xaxis.get_major_locator()
+    # There are no steps between the steps; ticks that somebody has set himself stay.
+    if isinstance(locator, MaxNLocator):
+        locator.set_params(integer=True)
     axes.set_title(title, loc="left", fontsize="medium")
     axes.set_xlabel("step" if mode is ModeKeys.GLOBAL else f"step of mode {mode.name}")
     return axes
@@ -172,12 +163,15 @@ def _checked(reduction: str | None) -> str | None:
         ) from error
 
 
-def _some(names: list[str], most: int) -> list[str]:
-    """At most so many of the names, evenly spread, the first and the last among them."""
+def _some(names: list[str], most: int, trial: Trial) -> list[str]:
+    """At most so many of the names: those that rules found something in, others evenly spread."""
     if len(names) <= most:
         return names
-    places = np.linspace(0, len(names) - 1, most).round().astype(int)
-    return [names[place] for place in places]
+    known = {name: place for place, name in enumerate(names)}
+    found = dict.fromkeys(known[each.tensor] for each in trial.findings() if each.tensor in known)
+    kept = set(list(found)[: most // 2])
+    kept.update(np.linspace(0, len(names) - 1, most - len(kept)).round().astype(int).tolist())
+    return [names[place] for place in sorted(kept)]
 
 
 def _thinned(steps: Ints, values: Floats) -> tuple[Ints, Floats]:
@@ -228,7 +222,7 @@ def _plot_courses(trial: Trial, curves: list[Curve], count: int, mode: ModeKeys,
 def _plot_layers(
     trial: Trial,
     curves: list[Curve],
-    count: int,
+    names: list[str],
     reduction: str | None,
     mode: ModeKeys,
     ax: Any,
@@ -243,14 +237,14 @@ def _plot_layers(
     if wants_log([one.values for one in curves]):
         axes.set_yscale("log")
     mark_bad_steps(axes, curves)
-    mark_findings(axes, trial, {one.name for one in curves}, mode)
+    mark_findings(axes, trial, set(names), mode)
     if many:
         _name_colors(axes, [one.name for one in curves])
     _add_legend(axes)
     axes.set_ylabel(reduction or "value")
-    one_name = label(curves[0].name) if count == 1 else f"{count:,} tensors"
-    rest = f", {len(curves)} of them drawn" if len(curves) < count else ""
-    return finish(axes, f"{one_name} of {label(trial.name)}{rest}", mode)
+    what = label(names[0]) if len(names) == 1 else f"{len(names):,} tensors"
+    rest = f", {len(curves)} of them drawn" if len(curves) < len(names) else ""
+    return finish(axes, f"{what} of {label(trial.name)}{rest}", mode)
 
 
 def _add_legend(axes: Any) -> None:

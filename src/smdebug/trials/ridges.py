@@ -8,7 +8,8 @@ import numpy as np
 
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
 from smdebug.trials.elements import Elements, elements_of
-from smdebug.trials.plot import axes_of, label
+from smdebug.trials.labels import label
+from smdebug.trials.plot import axes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,14 +47,13 @@ def plot_ridges(
 
 
 def _steps_of(given: int | Iterable[int]) -> list[int]:
-    steps = [given] if isinstance(given, int | np.integer) else given
-    try:
-        found = [int(each) for each in steps if not isinstance(each, str | float)]
-    except (TypeError, ValueError) as error:
-        raise SMDebugTypeError(f"step must be a step or a list of them, got {given!r}") from error
-    if not found or isinstance(given, str | bool):
-        raise SMDebugValueError(f"step must be a step or a list of them, got {given!r}")
-    return found
+    whole = (int, np.integer)
+    steps = [given] if isinstance(given, whole) else given
+    found = [] if isinstance(steps, str) or not hasattr(steps, "__iter__") else list(steps)
+    right = [each for each in found if isinstance(each, whole) and not isinstance(each, bool)]
+    if not right or len(right) < len(found):
+        raise SMDebugTypeError(f"step must be a step or a list of them, got {given!r}")
+    return [int(each) for each in right]
 
 
 def _values(trial: Trial, name: str, step: int, mode: ModeKeys, worker: str | None) -> Elements:
