@@ -85,6 +85,12 @@ def lines(axes: Any) -> dict[str, Any]:
     return {line.get_label(): line for line in axes.get_lines() if len(line.get_xdata())}
 
 
+def cells(mesh: Any) -> Any:
+    """The values of a heat map, a row per tensor; older matplotlibs have them in one row."""
+    rows, columns = (length - 1 for length in mesh.get_coordinates().shape[:2])
+    return mesh.get_array().reshape(rows, columns)
+
+
 def test_losses(trial: Trial) -> None:
     findings = [
         Finding("LossSpike", 5, "m"),
@@ -155,7 +161,7 @@ def test_a_reduction_that_is_computed_from_values(trial: Trial) -> None:
     axes = trial.tensor("fc.weight").plot("nans", mode=modes.TRAIN, ax=new_axes())
     assert list(lines(axes)["fc.weight"].get_ydata()) == [2.0] * 8
     axes = trial.plot("fc.weight", reduction="nans", kind="heat", ax=new_axes())
-    np.testing.assert_array_equal(axes.collections[0].get_array(), np.full((1, 12), 2.0))
+    np.testing.assert_array_equal(cells(axes.collections[0]), np.full((1, 12), 2.0))
 
 
 def test_heat(trial: Trial) -> None:
@@ -163,7 +169,7 @@ def test_heat(trial: Trial) -> None:
     train = [step for step in range(12) if step % 3 != 2]
     expected = [[norm(place, step) for step in train] for place in range(3)]
     mesh = axes.collections[0]
-    np.testing.assert_array_equal(mesh.get_array(), expected)
+    np.testing.assert_array_equal(cells(mesh), expected)
     assert [text.get_text() for text in axes.get_yticklabels()] == [
         f"gradient/{name}" for name in LAYERS
     ]
@@ -190,7 +196,7 @@ def test_many_steps_share_the_columns_of_a_heat_map() -> None:
     axes = trial.plot("loss", kind="heat", ax=new_axes())
     stretches = np.array_split(np.where(np.isnan(values), 0, values), range(3, 2000, 3))
     expected = [part[np.abs(part).argmax()] for part in stretches]
-    np.testing.assert_array_equal(axes.collections[0].get_array()[0], expected)
+    np.testing.assert_array_equal(cells(axes.collections[0])[0], expected)
     assert np.flatnonzero(~np.ma.getmaskarray(axes.collections[1].get_array())).tolist() == [259]
     assert "up to 3 steps each" in axes.get_title(loc="left")
 
@@ -205,10 +211,10 @@ def test_of_several_workers_the_first_counts() -> None:
 
     trial = trial_of(data, workers=("worker_0", "worker_1"), steps=range(3))
     mesh = trial.plot("gradient", reduction="l2", kind="heat", ax=new_axes()).collections[0]
-    np.testing.assert_array_equal(mesh.get_array(), [[0, 1, 2], [100, 101, 102]])
+    np.testing.assert_array_equal(cells(mesh), [[0, 1, 2], [100, 101, 102]])
     mesh = trial.plot("gradient/a", reduction="l2", kind="heat", worker="worker_1",
                       ax=new_axes()).collections[0]  # fmt: skip
-    np.testing.assert_array_equal(mesh.get_array(), [[100, 101, 102]])
+    np.testing.assert_array_equal(cells(mesh), [[100, 101, 102]])
     axes = trial.plot("gradient/a", reduction="l2", worker="worker_1", ax=new_axes())
     assert list(axes.get_lines()[0].get_ydata()) == [100, 101, 102]
     with pytest.raises(InvalidWorker, match="worker_7"):
@@ -238,7 +244,7 @@ def test_of_very_many_tensors_some_are_drawn() -> None:
     assert {1.0, 102.0, 103.0, 200.0} <= set(drawn)
     assert len(axes.get_lines()) <= 41
     heat = trial.plot(collection="gradients", reduction="l2", kind="heat", ax=new_axes())
-    np.testing.assert_array_equal(heat.collections[0].get_array()[:, 0], 1.0 + np.arange(200))
+    np.testing.assert_array_equal(cells(heat.collections[0])[:, 0], 1.0 + np.arange(200))
 
 
 def test_histogram(trial: Trial) -> None:
@@ -408,7 +414,7 @@ def test_a_run_of_format_v1(tmp_path: Path) -> None:
     trial = create_trial(str(tmp_path / "run"))
     axes = trial.plot("gradient/", reduction="l2", kind="heat", ax=new_axes())
     expected = [[norm(place, step) for step in range(5)] for place in range(3)]
-    np.testing.assert_allclose(axes.collections[0].get_array(), expected)
+    np.testing.assert_allclose(cells(axes.collections[0]), expected)
     axes = trial.plot(ax=new_axes())
     steps = [0, 1, 3]
     np.testing.assert_allclose(
