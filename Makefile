@@ -26,7 +26,7 @@ lint: $(NOX)  ## ruff and mypy only
 bench: $(NOX)  ## measure the figures of the performance table (installs its peers)
 	@$(NOX) --session bench bench_mxnet
 
-browser: $(NOX)  ## look at a real TensorBoard page with chromium; pictures go to .nox/pictures
+browser: $(NOX)  ## look at pages (TensorBoard, notebooks) with chromium; pictures go to .nox/pictures
 	@$(NOX) --session browser
 
 clean:  ## remove the environments and caches
