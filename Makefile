@@ -3,7 +3,7 @@
 PYTHON ?= python3
 NOX := .tools/bin/nox
 
-.PHONY: help demo gym test lint bench browser clean
+.PHONY: help demo gym pictures test lint bench browser clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -14,6 +14,9 @@ demo: $(NOX)  ## train two deep networks, save what happens inside, show why one
 gym: $(NOX)  ## plant faults in real trainings, and see which rule finds which
 	@$(NOX) --session gym
 
+pictures: $(NOX)  ## make the pictures of docs/rules.md anew, from real trainings
+	@$(NOX) --session pictures
+
 test: $(NOX)  ## run every check: lint, all test suites, each in its own environment
 	@$(NOX)
 
@@ -23,7 +26,7 @@ lint: $(NOX)  ## ruff and mypy only
 bench: $(NOX)  ## measure the figures of the performance table (installs its peers)
 	@$(NOX) --session bench bench_mxnet
 
-browser: $(NOX)  ## look at a real TensorBoard page with chromium; pictures go to .nox/pictures
+browser: $(NOX)  ## look at pages (TensorBoard, notebooks) with chromium; pictures go to .nox/pictures
 	@$(NOX) --session browser
 
 clean:  ## remove the environments and caches

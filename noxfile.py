@@ -71,7 +71,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def core(session: nox.Session) -> None:
     """Style and types; everything that needs no framework."""
-    install(session, "-e", ".[cloud,sql,sagemaker]", *LINT_PACKAGES, *TEST_PACKAGES)
+    install(session, "-e", ".[cloud,sql,sagemaker,plot]", *LINT_PACKAGES, *TEST_PACKAGES)
     check_style(session)
     session.run("pytest", *PARALLEL, *WITHOUT_FRAMEWORK, *session.posargs)
 
@@ -79,7 +79,7 @@ def core(session: nox.Session) -> None:
 @nox.session
 def mxnet(session: nox.Session) -> None:
     """The MXNet hook and its examples; and all of the core once more, on the oldest packages."""
-    install(session, "-e", ".[cloud,sql,sagemaker]", *MXNET, *TEST_PACKAGES)
+    install(session, "-e", ".[cloud,sql,sagemaker,plot]", *MXNET, *TEST_PACKAGES)
     others = [each for each in WITHOUT_FRAMEWORK if not each.endswith("mxnet")]
     session.run("pytest", *PARALLEL, *others, *session.posargs)
 
@@ -140,6 +140,13 @@ def gym(session: nox.Session) -> None:
     """Faults planted in real trainings, and which rule finds which."""
     install(session, "-e", ".", TORCH)
     session.run("python", "-m", "smdebug.testing.faults", *session.posargs)
+
+
+@nox.session
+def pictures(session: nox.Session) -> None:
+    """The pictures of docs/rules.md, each made of a training in which the rule finds something."""
+    install(session, "-e", ".[plot]", TORCH, XGBOOST)
+    session.run("python", "-m", "tools.rule_pictures", *session.posargs)
 
 
 @nox.session

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,43 @@ def test_what_is_saved(rule: str) -> None:
 @pytest.mark.parametrize("rule", BUILTIN_RULES)
 def test_limits_are_told(rule: str) -> None:
     assert "- **Limits:** " in section(rule)
+
+
+@pytest.mark.parametrize("rule", BUILTIN_RULES)
+def test_pictures(rule: str) -> None:
+    (target,) = re.findall(
+        r"!\[What \w+ looks at\]\(([^)]+)\)\n\n\*[A-Z].+\.\*$", section(rule), re.M
+    )
+    assert target == f"pictures/rules/{rule}.png"
+    content = (PAGE.parent / target).read_bytes()
+    assert len(content) < 30_000
+    chunks = png_chunks(content)
+    assert [name for name, _ in chunks][:: len(chunks) - 1] == [b"IHDR", b"IEND"]
+    width, height, bits, kind = struct.unpack(">IIBB", chunks[0][1][:10])
+    assert (width, height, kind) == (700, 320, 3)
+    rows = zlib.decompress(b"".join(data for name, data in chunks if name == b"IDAT"))
+    assert len(rows) == height * (1 + -(-width * bits // 8))
+    # Not a blank one.
+    assert len(set(rows)) > 10
+
+
+def test_no_other_pictures() -> None:
+    files = (PAGE.parent / "pictures" / "rules").iterdir()
+    assert sorted(file.stem for file in files) == sorted(BUILTIN_RULES)
+
+
+def png_chunks(content: bytes) -> list[tuple[bytes, bytes]]:
+    """The parts of a PNG, whose checksums are right."""
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    chunks, place = [], 8
+    while place < len(content):
+        (length,) = struct.unpack(">I", content[place : place + 4])
+        name, data = content[place + 4 : place + 8], content[place + 8 : place + 8 + length]
+        (checksum,) = struct.unpack(">I", content[place + 8 + length : place + 12 + length])
+        assert checksum == zlib.crc32(name + data)
+        chunks.append((name, data))
+        place += 12 + length
+    return chunks
 
 
 def test_no_line_becomes_something_else() -> None:

@@ -55,6 +55,8 @@ SIGNATURES = {
     "smdebug.trials.Trial.has_passed_step": "self step mode",
     "smdebug.trials.Trial.global_step": "self mode mode_step",
     "smdebug.trials.Trial.sql": "self query",
+    "smdebug.trials.Trial.plot": ("self tensors collection reduction step kind mode worker ax"),
+    "smdebug.trials.Tensor.plot": "self reduction step mode worker ax",
     "smdebug.trials.Trial.to_arrow": "self columns",
     "smdebug.trials.Tensor.value": "self step_num mode worker",
     "smdebug.trials.Tensor.values": "self mode worker steps",

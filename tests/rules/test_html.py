@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from smdebug.markup import cut, escape, tag
 from smdebug.rules.html.bars import bar_chart, histogram
 from smdebug.rules.html.lines import Curve, line_chart
 from smdebug.rules.html.matrix import matrix_chart
 from smdebug.rules.html.page import Card, Fact, Section, page, table
 from smdebug.rules.html.ranges import range_chart
 from smdebug.rules.html.scale import padded, short, tick_texts, ticks
-from smdebug.rules.html.svg import cut, escape, tag
 
 PLACES = ("x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height")
 

@@ -244,6 +244,30 @@ class Tensor:
         kind = np.result_type(*kinds) if kinds else np.dtype(np.float64)
         return _present({step: value.reshape(-1)[0] for step, value in values.items()}, kind)
 
+    def plot(
+        self,
+        reduction: str | None = None,
+        *,
+        step: int | Iterable[int] | None = None,
+        mode: ModeKeys = ModeKeys.GLOBAL,
+        worker: str | None = None,
+        ax: Any = None,
+    ) -> Any:
+        """Plots a reduction over the steps, or the histogram at a step; see `Trial.plot`.
+
+        Example:
+            >>> trial.tensor("gradient/fc.weight").plot("l2")  # doctest: +SKIP
+        """
+        from smdebug.trials.plot import plot_names
+
+        return plot_names(self.trial, [self.name], reduction, step, "lines", mode, worker, ax)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from smdebug.trials.html import tensor_html
+
+        return tensor_html(self)
+
     # ---- shapes
 
     def shape(

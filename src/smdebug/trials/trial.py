@@ -438,6 +438,50 @@ class Trial:
         self.maybe_refresh()
         return run_query(query, self._reader, self.range_steps)
 
+    # ---- plots
+
+    def plot(
+        self,
+        tensors: str | Iterable[str] | None = None,
+        *,
+        collection: str | Collection | None = None,
+        reduction: str | None = None,
+        step: int | Iterable[int] | None = None,
+        kind: str = "lines",
+        mode: ModeKeys = ModeKeys.GLOBAL,
+        worker: str | None = None,
+        ax: Any = None,
+    ) -> Any:
+        """Plots the losses, reductions of tensors over the steps, or histograms at steps.
+
+        Args:
+            tensors: a name, a regex, or a list of them. Without it and without `collection`: the
+                losses, or else the metrics or scalars, with what rules found.
+            collection: the tensors of a collection instead.
+            reduction: such as "l2"; needed for tensors of more than one number.
+            step: a step or several, of which histograms of the raw values are drawn.
+            kind: "lines", or "heat" for a row per tensor and a column per step.
+            mode: the numbering of the steps; only what was saved in it.
+            worker: whose values; the first one's when None.
+            ax: the axes to draw on; new ones when None.
+
+        Returns:
+            The axes of matplotlib, which the extra `plot` installs.
+
+        Example:
+            >>> trial.plot(collection="gradients", reduction="l2")  # doctest: +SKIP
+            >>> trial.plot("fc.weight", step=[0, 40])  # doctest: +SKIP
+        """
+        from smdebug.trials.plot import plot
+
+        return plot(self, tensors, collection, reduction, step, kind, mode, worker, ax)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from smdebug.trials.html import trial_html
+
+        return trial_html(self)
+
     # ---- what rules found
 
     def findings(self) -> list[Finding]:

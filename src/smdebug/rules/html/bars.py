@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from smdebug.markup import cut, drawing, escape, label, tag
 from smdebug.rules.html.frame import CHARACTER, WIDTH, Frame, legend
 from smdebug.rules.html.scale import Scale, short
 from smdebug.rules.html.style import COLORS
-from smdebug.rules.html.svg import cut, drawing, escape, label, tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

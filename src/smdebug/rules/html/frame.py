@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from smdebug.markup import drawing, escape, label, tag
 from smdebug.rules.html.scale import Scale, tick_texts, ticks
 from smdebug.rules.html.style import COLORS
-from smdebug.rules.html.svg import drawing, escape, label, tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

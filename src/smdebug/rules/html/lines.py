@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from smdebug.markup import escape, tag
 from smdebug.rules.html.frame import Frame, legend
 from smdebug.rules.html.scale import padded, short
 from smdebug.rules.html.style import COLORS
-from smdebug.rules.html.svg import escape, tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

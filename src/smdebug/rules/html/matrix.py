@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from smdebug.markup import cut, drawing, escape, label, tag
 from smdebug.rules.html.frame import CHARACTER, WIDTH
 from smdebug.rules.html.scale import short
-from smdebug.rules.html.svg import cut, drawing, escape, label, tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

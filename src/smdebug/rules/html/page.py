@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from smdebug.markup import escape
 from smdebug.rules.html.style import STYLE
-from smdebug.rules.html.svg import escape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from smdebug.markup import cut, drawing, escape, label, tag
 from smdebug.rules.html.frame import CHARACTER, WIDTH
 from smdebug.rules.html.scale import Scale, short, tick_texts, ticks
-from smdebug.rules.html.svg import cut, drawing, escape, label, tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

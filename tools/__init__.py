@@ -1,0 +1,1 @@
+"""Programs of the project that are no part of what is installed."""
