@@ -34,7 +34,7 @@ _HELP = help_text(
     "smdebug rules s3://bucket/job/debug-output --follow --stop",
     "smdebug rules --list",
 )
-_MOST_SHOWN = 10
+_MOST_SHOWN, _NARROWEST = 10, 20
 _STYLES = {FOUND: "bold red", FAILED: "yellow", COULD_NOT_RUN: "dim"}
 
 
@@ -122,8 +122,8 @@ class _Evaluation:
             if self._live and finding not in self.shown:
                 self.shown.add(finding)
                 self._out.print(_line(finding), soft_wrap=True)
-        if found and self._stop and not self.stopped:
-            self.stopped = True
+        if found and self._stop:
+            self._stop = False
             self._ask_to_stop(found[0])
 
     def _ask_to_stop(self, finding: Finding) -> None:
@@ -131,6 +131,7 @@ class _Evaluation:
         if trial.loaded_all_steps:
             say("the job has ended: there is nothing to stop")
             return
+        self.stopped = True
         trial.request_stop(str(finding), finding)
         say(f"the job was asked to stop: {finding}")
 
@@ -172,6 +173,8 @@ def _show(report: RuleReport, named: bool, everything: bool, shown: set[Finding]
     for outcome in report.outcomes:
         findings = [each for each in outcome.findings if each not in shown]
         lines += findings if everything else findings[:_MOST_SHOWN]
+    if table.row_count and lines:
+        out.print()
     for finding in sorted(lines, key=lambda each: each.step):
         out.print(_line(finding), soft_wrap=True)
     more = len(report.findings) - len(shown) - len(lines)
@@ -198,26 +201,25 @@ def _show_idle(idle: list[Outcome], everything: bool) -> None:
 def _table(report: RuleReport, outcomes: list[Outcome]) -> Table:
     where = f"{report.trial}, up to step {report.last_step}"
     table = Table(title=Text(harmless(where)), title_justify="left", box=None, pad_edge=False)
-    widths = [max((len(text) for text in column), default=0) for column in _words(outcomes)]
-    for name, width in zip(("rule", "status"), widths, strict=True):
-        table.add_column(name, min_width=width, no_wrap=True)
-    for name in ("findings", "first step"):
-        table.add_column(name, justify="right", min_width=len(name), no_wrap=True)
-    table.add_column("what", overflow="fold")
+    for name in ("rule", "status", "findings", "first step", "what"):
+        right = name in ("findings", "first step")
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != "what")
+    # A finding stands below in full; here it takes the rest of the line.
+    taken = max((len(each.rule) + len(each.status) for each in outcomes), default=0)
+    rest = max(console().width - taken - len("findings  first step") - 8, _NARROWEST)
     for outcome in sorted(outcomes, key=lambda each: each.status != FOUND):
         first = min(outcome.findings, key=lambda finding: finding.step, default=None)
+        what = Text(harmless(outcome.message if first is None else first.message))
+        if first is not None:
+            what.truncate(rest, overflow="ellipsis")
         table.add_row(
             Text(harmless(outcome.rule)),
             Text(outcome.status, _STYLES.get(outcome.status, "green")),
             "" if first is None else str(len(outcome.findings)),
             "" if first is None else str(first.step),
-            Text(harmless(outcome.message if first is None else first.message)),
+            what,
         )
     return table
-
-
-def _words(outcomes: list[Outcome]) -> list[list[str]]:
-    return [[harmless(each.rule) for each in outcomes], [each.status for each in outcomes]]
 
 
 def _line(finding: Finding) -> Text:

@@ -124,7 +124,7 @@ def _rows(
 ) -> Iterator[Any]:
     kinds = _plain_schema(columns, False)
     seen: set[int] = set()
-    for table in selection.tables([*columns, *VALUE_COLUMNS, "time"], tell):
+    for table in selection.tables([*columns, *VALUE_COLUMNS, "time"], tell, _ROWS_PER_GROUP):
         seen.update(np.unique(table["step"].to_numpy()).tolist())
         for piece in pieces(table, _BYTES_AT_ONCE) if values else [table]:
             raw = selection.trial.row_values(piece) if values else None

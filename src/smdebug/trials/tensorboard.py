@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from smdebug.storage.store import Buffer
     from smdebug.trials.trial import Trial
 
-# So many rows of the index are in memory at a time.
-_MOST_ROWS = 100_000
+# So many rows of the index, and so many bytes of tensors, are in memory at a time.
+_MOST_ROWS, _MOST_BYTES = 100_000, 64 << 20
 # A histogram of a few numbers can be 25 kB.
 _MOST_EVENTS = 2000
 _FIRST_WORKER = "worker_0"
@@ -158,7 +158,7 @@ class _Export:
         table = self._trial.rows_between(first, last + 1, list(needed))
         table = self._selection.kept(table)
         order = np.lexsort((table["position"].to_numpy(), table["step"].to_numpy()))
-        for piece in pieces(table.take(order), most_rows=_MOST_EVENTS):
+        for piece in pieces(table.take(order), _MOST_BYTES, _MOST_EVENTS):
             self._write_rows(piece)
         for files in self._files.values():
             files.flush()
