@@ -97,9 +97,6 @@ def test_a_format(format: str, tmp_path: Path) -> None:
     if out.is_dir():
         count = len([path for path in out.rglob("*") if path.is_file()])
         assert told.get("files", count) == count
-    again = run_export(tmp_path, "runs/one", "--format", format)
-    assert again.returncode == 2
-    assert "--force" in again.stderr
     forced = run_export(tmp_path, "runs/one", "--format", format, "--force")
     assert (forced.returncode, forced.stdout) == (0, "")
 
@@ -147,6 +144,7 @@ def test_a_run_called_tensorboard(tmp_path: Path) -> None:
 
 def test_what_makes_no_sense_of_formats(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
+    make_run(tmp_path / "other")
     for arguments, said in (
         (["run"], "--format must be one of parquet, csv"),
         (["run", "a", "b", "--format", "csv"], "expected RUN and OUT, got 3 arguments: run, a, b"),
@@ -158,6 +156,8 @@ def test_what_makes_no_sense_of_formats(tmp_path: Path) -> None:
         (["run", "--format", "csv", "--mode", "training"], "must be one of train"),
         (["run", "--format", "csv", "--worker", "worker_1"], "did you mean 'worker_0'"),
         (["run", "--format", "csv", "--tensor", "fc.wieght"], "did you mean fc.weight"),
+        (["run", "other/training_job_end.ts", "--format", "csv"], "which is there already"),
+        (["run", "other", "--format", "v2"], "or replace it (--force)"),
         (["run", "run", "--format", "v1", "--force"], "must lie apart from the run"),
         (["run", "/proc/none/x.csv", "--format", "csv"], "error: "),
     ):
@@ -165,7 +165,7 @@ def test_what_makes_no_sense_of_formats(tmp_path: Path) -> None:
         assert ended.returncode == 2, (arguments, ended.stderr)
         assert said in ended.stderr, (arguments, ended.stderr)
         assert "Traceback" not in ended.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "other"}
 
 
 def test_object_stores(bucket: str, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def command(*arguments: str) -> list[str]:
 def rules(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*arguments), cwd=directory, capture_output=True, text=True, timeout=LIMIT,
-        check=False, env={**os.environ, "COLUMNS": "200"},
+        check=False, env={**os.environ, "COLUMNS": "400"},
     )  # fmt: skip
 
 
@@ -124,15 +124,12 @@ def test_how_it_ends(tmp_path: Path) -> None:
     )
     for arguments, code, said in (
         (["run"], 0, "passed"),
-        (["run", "--rule", "NonFinite"], 0, "passed"),
         (["run", "--rule", "mine.py:Fires:at=7"], 1, "step 7  Fires"),
         # What could not be looked at has not passed.
         (["run", "--rule", "NonFinite", "--rule", "VanishingGradient"], 2, "could not run"),
         (["run", "--rule", "mine.py:Breaks"], 2, "RuntimeError: mine"),
         (["run", "--rule", "vanishing_gradient"], 2, "did you mean VanishingGradient"),
         (["run", "--rule", "VanishingGradient:treshold=1"], 2, "did you mean 'threshold'?"),
-        (["run", "--rule", "VanishingGradient:threshold=x"], 2, "threshold"),
-        (["run", "--rule", "mine.py:Fires"], 2, "must be told at"),
         (["run", "--rule", "mine.py:Fries"], 2, "its rules: Fires, Breaks"),
         (["ruin"], 2, "did you mean run?"),
         ([], 2, "RUN must be"),
