@@ -168,6 +168,29 @@ def test_what_makes_no_sense_of_formats(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"run", "other"}
 
 
+# As Ctrl-C in the middle of an export that takes long would be, but for the time.
+INTERRUPTED = """
+import sys
+import smdebug.cli.progress as progress
+def interrupt(self, done, total):
+    raise KeyboardInterrupt
+progress.Bar.tell = interrupt
+from smdebug.cli.main import main
+main()
+"""
+
+
+def test_ctrl_c(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, "export", "run", "--format", "csv"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 130, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def test_object_stores(bucket: str, tmp_path: Path) -> None:
     source, there = f"s3://{bucket}/job/debug-output", f"s3://{bucket}/out"
     written = make_run(source, range(2))

@@ -145,6 +145,16 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert (out / "mine.txt").exists()
 
 
+def test_a_job_that_ends_meanwhile(tmp_path: Path) -> None:
+    make_mixed(tmp_path / "run", WORKERS[:1], [0, 1], end=False)
+    chosen = Selection(create_trial(str(tmp_path / "run")))
+    make_mixed(tmp_path / "run", WORKERS[:1], [2])
+    convert_run(chosen, str(tmp_path / "out"), "v2")
+    # It has the steps that were there, and so has not ended.
+    assert create_trial(str(tmp_path / "out")).steps(show_incomplete_steps=True) == [0, 1]
+    assert not (tmp_path / "out" / "training_job_end.ts").exists()
+
+
 def test_what_was_broken_off_is_not_finished(tmp_path: Path) -> None:
     make_mixed(tmp_path / "run")
 

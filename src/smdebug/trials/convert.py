@@ -72,8 +72,6 @@ def convert_run(
     for part in _PARTS:
         for key in list(store.list(part)):
             store.delete(key)
-    # Asked before looking: what is found afterwards is then all there is.
-    finished = END_KEY in trial.store.list(END_KEY)
     done, steps = Written(out), set[int]()
     for place, worker in enumerate(selection.workers):
         writer = RunWriter(store, worker, format, _FLUSH_SECONDS, _QUEUE_BYTES)
@@ -91,7 +89,7 @@ def convert_run(
     if selection.whole:
         for key in trial.store.list(FINDINGS_PREFIX):
             store.write(key, [trial.store.read(key)])
-    if finished:
+    if selection.finished:
         store.write(END_KEY, [])
     done.steps, done.files = len(steps), sum(1 for _ in store.list())
     return done

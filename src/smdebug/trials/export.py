@@ -43,6 +43,9 @@ def target_file(out: str, force: bool) -> tuple[Store, str]:
     Raises:
         SMDebugValueError: it is there already, and must not be replaced.
     """
+    _, scheme, place = out.partition("://")
+    if scheme and "/" not in place:
+        raise SMDebugValueError(f"OUT must name a file in the bucket, got {out}")
     parent, slash, name = out.rpartition("/")
     store = open_store((parent or "/") if slash else ".")
     local = store.path(name) if name else None

@@ -190,8 +190,18 @@ def _some(first: Any, tables: Iterator[Any]) -> Iterator[Any]:
 
 def _parquet(tables: Iterator[Any], kinds: Any) -> Iterator[bytes]:
     sink = ChunkSink()
+    doubles = [each.name for each in kinds if each.type == pa.float64() and each.name != "time"]
+    if "values" in kinds.names:
+        doubles.append("values.list.element")
     with pq.ParquetWriter(
-        sink, kinds, compression="zstd", write_page_checksum=True, store_schema=False
+        sink,
+        kinds,
+        compression="zstd",
+        # As the index itself is written: a dictionary of measured numbers gains nothing.
+        use_dictionary=[*TEXT_COLUMNS, "time", "shape.list.element"],
+        column_encoding=dict.fromkeys(doubles, "BYTE_STREAM_SPLIT"),
+        write_page_checksum=True,
+        store_schema=False,
     ) as writer:
         for table in tables:
             writer.write_table(table, row_group_size=_ROWS_PER_GROUP)

@@ -14,6 +14,7 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.catalog import one_array
+from smdebug.storage.layout import END_KEY
 from smdebug.trials.step_range import checked_range, in_range
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Selection:
         workers: whose rows are chosen.
         modes: the modes that are chosen.
         whole: whether that is all there is.
+        finished: whether the job had ended, so that no more steps will come.
 
     Raises:
         SMDebugValueError: nothing is chosen, or something is named that the run does not have.
@@ -70,6 +72,10 @@ class Selection:
         steps: tuple[int | None, int | None] | None = None,
     ) -> None:
         self.trial = trial
+        # Asked before looking: what is found afterwards is then all there is.
+        self.finished = END_KEY in trial.store.list(END_KEY)
+        if trial.dynamic_refresh:
+            trial.refresh_data()
         self.steps = _chosen_steps(trial, checked_range(steps))
         self.workers = _chosen_workers(trial, worker)
         self.modes = _chosen_modes(trial, mode)
