@@ -272,7 +272,7 @@ def escaped_name(name: str) -> str:
         >>> escaped_name("fc/weight:0")
         'fc/weight:0'
         >>> escaped_name("../weight")
-        'escaped/c5ec7d4ea3efa9be'
+        'escaped/4b78ec7e9eb0048d'
     """
     own = name == ABOUT_KEY or name.startswith(ESCAPED_PREFIX)
     if not own and len(name.encode()) <= _LONGEST_NAME and not _UNSAFE.search(name):
