@@ -64,14 +64,14 @@ WITHOUT_FRAMEWORK = [
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style and types alone; they are checked in `core` too."""
-    install(session, "-e", ".[cloud,sql]", *LINT_PACKAGES, *TEST_PACKAGES)
+    install(session, "-e", ".[cloud,sql,export]", *LINT_PACKAGES, *TEST_PACKAGES)
     check_style(session)
 
 
 @nox.session
 def core(session: nox.Session) -> None:
     """Style and types; everything that needs no framework."""
-    install(session, "-e", ".[cloud,sql,sagemaker,plot]", *LINT_PACKAGES, *TEST_PACKAGES)
+    install(session, "-e", ".[cloud,sql,sagemaker,plot,export]", *LINT_PACKAGES, *TEST_PACKAGES)
     check_style(session)
     session.run("pytest", *PARALLEL, *WITHOUT_FRAMEWORK, *session.posargs)
 
@@ -79,7 +79,7 @@ def core(session: nox.Session) -> None:
 @nox.session
 def mxnet(session: nox.Session) -> None:
     """The MXNet hook and its examples; and all of the core once more, on the oldest packages."""
-    install(session, "-e", ".[cloud,sql,sagemaker,plot]", *MXNET, *TEST_PACKAGES)
+    install(session, "-e", ".[cloud,sql,sagemaker,plot,export]", *MXNET, *TEST_PACKAGES)
     others = [each for each in WITHOUT_FRAMEWORK if not each.endswith("mxnet")]
     session.run("pytest", *PARALLEL, *others, *session.posargs)
 

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import os
 import pty
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow.parquet
+import pytest
+import safetensors.numpy
 from tests.board import read_boards
+from tests.trials.mixed_run import WORKERS, make_mixed
 
+from smdebug.storage.store import open_store
 from smdebug.testing import make_run
+from smdebug.trials import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def export(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "smdebug", "export", "tensorboard", *arguments]
+    return run_export(directory, "tensorboard", *arguments)
+
+
+def run_export(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "smdebug", "export", *arguments]
     return subprocess.run(
         command, cwd=directory, capture_output=True, text=True, timeout=100, check=False
     )
@@ -64,6 +78,148 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
         assert not (tmp_path / "board").exists()
 
 
+FORMATS = ("parquet", "csv", "safetensors", "npz", "tensorboard", "v1", "v2")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_format(format: str, tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "one", range(3))
+    ended = run_export(tmp_path, "runs/one/", "--format", format, "--json")
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    assert (told["run"], told["format"]) == ("runs/one/", format)
+    assert (told["out"], told["steps"]) == (f"one.{format}", 3)
+    lines = ended.stderr.splitlines()
+    assert lines[0].endswith(f"of 3 steps are in one.{format}")
+    # Beside the run, in the directory that the command was given in.
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", f"one.{format}"}
+    out = tmp_path / f"one.{format}"
+    if out.is_dir():
+        count = len([path for path in out.rglob("*") if path.is_file()])
+        assert told.get("files", count) == count
+    forced = run_export(tmp_path, "runs/one", "--format", format, "--force")
+    assert (forced.returncode, forced.stdout) == (0, "")
+
+
+def test_a_part_of_a_run(tmp_path: Path) -> None:
+    make_mixed(tmp_path / "run")
+    ended = run_export(
+        tmp_path, "run", "part.csv", "--format", "csv", "--tensor", "^loss$|^plain", "--collection",
+        "losses", "--mode", "train", "--worker", "host b/1", "--steps", "1:1000",
+    )  # fmt: skip
+    assert ended.stderr == "smdebug: 2 rows of 2 steps are in part.csv\n"
+    with (tmp_path / "part.csv").open(encoding="utf-8", newline="") as file:
+        rows = [(row["worker"], row["step"], row["tensor"]) for row in csv.DictReader(file)]
+    assert rows == [("host b/1", "1", "loss"), ("host b/1", "40", "loss")]
+    ended = run_export(
+        tmp_path, "run", "board", "--format", "tensorboard", "--tensor", "^loss$", "--mode", "eval",
+        "--worker", "worker_0",
+    )  # fmt: skip
+    assert ended.stderr == "smdebug: 1 scalars and 0 histograms of 1 step are in board\n"
+    assert {mode: set(tags) for mode, tags in read_boards(tmp_path / "board").items()} == {
+        "EVAL": {"loss"}
+    }
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    make_mixed(tmp_path / "run", WORKERS[:1], [0])
+    ended = run_export(tmp_path, "run", "--format", "safetensors")
+    assert "left out: complex/c128 (safetensors has no complex128)" in ended.stderr
+    assert "text (safetensors has no str)" in ended.stderr
+    ended = run_export(tmp_path, "run", "--format", "npz")
+    assert "3 tensors written as float32: short/bfloat16 (bfloat16)" in ended.stderr
+    ended = run_export(tmp_path, "run", "values.parquet", "--format", "parquet", "--values")
+    assert "3 tensors left out: complex/c128 (values of complex128 are no doubles)" in ended.stderr
+
+
+def test_a_run_called_tensorboard(tmp_path: Path) -> None:
+    make_run(tmp_path / "tensorboard", range(2))
+    ended = run_export(tmp_path, "tensorboard", "out.csv", "--format", "csv")
+    assert ended.stderr == "smdebug: 4 rows of 2 steps are in out.csv\n"
+    ended = run_export(tmp_path, "tensorboard", "tensorboard", "board")
+    assert ended.stderr == "smdebug: 2 scalars and 2 histograms of 2 steps are in board\n"
+    ended = run_export(tmp_path, "tensorboard", "--format", "npz")
+    assert (tmp_path / "tensorboard.npz").is_dir(), ended.stderr
+
+
+def test_what_makes_no_sense_of_formats(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    make_run(tmp_path / "other")
+    for arguments, said in (
+        (["run"], "--format must be one of parquet, csv"),
+        (["run", "a", "b", "--format", "csv"], "expected RUN and OUT, got 3 arguments: run, a, b"),
+        (["tensorboard", "run", "b", "--format", "csv"], "got 3 arguments"),
+        (["run", "--format", "xml"], "xml"),
+        (["run", "--format", "csv", "--values"], "--values goes with --format parquet, got csv"),
+        (["run", "--format", "csv", "--steps", "5"], "must be FIRST:END"),
+        (["run", "--format", "csv", "--steps", "9:"], "has steps from 0 to 2"),
+        (["run", "--format", "csv", "--mode", "training"], "must be one of train"),
+        (["run", "--format", "csv", "--worker", "worker_1"], "did you mean 'worker_0'"),
+        (["run", "--format", "csv", "--tensor", "fc.wieght"], "did you mean fc.weight"),
+        (["run", "other/training_job_end.ts", "--format", "csv"], "which is there already"),
+        (["run", "other", "--format", "v2"], "or replace it (--force)"),
+        (["run", "run", "--format", "v1", "--force"], "must lie apart from the run"),
+        (["run", "/proc/none/x.csv", "--format", "csv"], "error: "),
+    ):
+        ended = run_export(tmp_path, *arguments)
+        assert ended.returncode == 2, (arguments, ended.stderr)
+        assert said in ended.stderr, (arguments, ended.stderr)
+        assert "Traceback" not in ended.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "other"}
+
+
+# As Ctrl-C in the middle of an export that takes long would be, but for the time.
+INTERRUPTED = """
+import sys
+import smdebug.cli.progress as progress
+def interrupt(self, done, total):
+    raise KeyboardInterrupt
+progress.Bar.tell = interrupt
+from smdebug.cli.main import main
+main()
+"""
+
+
+def test_ctrl_c(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, "export", "run", "--format", "csv"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 130, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_object_stores(bucket: str, tmp_path: Path) -> None:
+    source, there = f"s3://{bucket}/job/debug-output", f"s3://{bucket}/out"
+    written = make_run(source, range(2))
+    for arguments in (
+        [source, "--format", "csv"],
+        [source, f"{there}/table.parquet", "--format", "parquet", "--values"],
+        [source, f"{there}/steps", "--format", "npz"],
+        [source, f"{there}/tensors", "--format", "safetensors"],
+        [source, f"{there}/old", "--format", "v1"],
+    ):
+        ended = run_export(tmp_path, *arguments)
+        assert ended.returncode == 0, ended.stderr
+    store = open_store(there)
+    assert (tmp_path / "debug-output.csv").is_file()
+    weight = written["worker_0", 1].entries[1].value
+    assert weight is not None
+    table = pyarrow.parquet.read_table(io.BytesIO(store.read("table.parquet")))
+    assert table["values"].to_pylist()[-1] == weight.astype(np.float64).reshape(-1).tolist()
+    with np.load(io.BytesIO(store.read("steps/step_000000000001.npz"))) as stored:
+        np.testing.assert_array_equal(stored["fc.weight"], weight)
+    found = safetensors.numpy.load(bytes(store.read("tensors/step_000000000001.safetensors")))
+    np.testing.assert_array_equal(found["fc.weight"], weight)
+    old = create_trial(f"{there}/old")
+    np.testing.assert_array_equal(old.tensor("fc.weight").value(1), weight)
+    refused = run_export(tmp_path, source, f"{there}/old", "--format", "v1")
+    assert refused.returncode == 2
+    assert "must be new" in refused.stderr
+
+
 # As an export that takes long would do, but for the time.
 TELLING = """
 import smdebug.cli.progress as progress
@@ -100,4 +256,5 @@ def test_help(tmp_path: Path) -> None:
         [sys.executable, "-m", "smdebug", "export", "--help"],
         cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
-    assert "tensorboard" in shown.stdout
+    for word in ("tensorboard", "RUN", "[OUT]", "safetensors", "--steps"):
+        assert word in shown.stdout

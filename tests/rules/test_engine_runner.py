@@ -829,3 +829,37 @@ def test_what_held_a_moment_ago_is_not_new_however_long_ago_it_began(quiet: int)
     held = 5 * QUIET_STEPS
     found = steps_found([0, *[5] * held, *[0] * quiet, 5, 0])
     assert found == [1, *([held + quiet + 1] if quiet >= QUIET_STEPS else [])]
+
+
+# ---- while it goes on
+
+
+def test_how_far_it_is_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = fresh_url()
+    make_run(url, range(0, 60, 2))
+    # Blocks of ten steps of two tensors.
+    monkeypatch.setattr("smdebug.rules.column_rule.MOST_ROWS", 20)
+    told: list[tuple[int, int]] = []
+    rules = ["NonFinite", "LossSpike"]
+    runner = RuleRunner(
+        create_trial(url), rules, record=False, tell=lambda *numbers: told.append(numbers)
+    )
+    report = runner.run()
+    assert told == [(done, 30) for done in (5, 10, 15, 20, 25, 30)]
+    alone = run_rules(url, rules, record=False)
+    assert report.to_dict() == alone.to_dict()
+
+
+def test_what_is_left_off_is_not_on_record() -> None:
+    url = fresh_url()
+    make_run(url, range(5))
+    trial = create_trial(url)
+    runner = RuleRunner(trial, ["NonFinite", "VanishingGradient", Above])
+    found = next(runner.looks())
+    report = runner.leave_off()
+    assert [outcome.status for outcome in report.outcomes][:2] == ["passed", "could not run"]
+    assert report.last_step == 4
+    assert report.findings == found
+    assert read_reports(trial.store) == []
+    RuleRunner(trial, ["NonFinite"]).run()
+    assert len(read_reports(trial.store)) == 1

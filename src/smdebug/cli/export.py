@@ -2,45 +2,192 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smdebug.cli.opening import open_run
+from smdebug.cli.opening import mode_named, open_run
+from smdebug.cli.options import ModeName, help_text
 from smdebug.cli.progress import Bar
-from smdebug.cli.terminal import say
+from smdebug.cli.terminal import print_json, say
+from smdebug.exceptions import SMDebugValueError
+from smdebug.trials.convert import convert_run
+from smdebug.trials.export_arrays import export_npz, export_safetensors
+from smdebug.trials.export_table import export_csv, export_parquet
+from smdebug.trials.selection import Selection
 from smdebug.trials.tensorboard import export_tensorboard
 
-export = typer.Typer(
-    name="export", help="Write a run in the format of another tool.", no_args_is_help=True
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from smdebug.trials.export import Written
+
+    Exporter = Callable[..., Written]
+
+_HELP = help_text(
+    "Writes a run in the format of another tool.\n\n"
+    "parquet and csv: a table with a row for every worker, step and tensor. safetensors and npz: "
+    "a file of raw tensors for every step. tensorboard: the files of TensorBoard. v1: the files of "
+    "smdebug 1.0; v2: a run of smdebug 1.0 as one of today.\n\n"
+    "`smdebug export tensorboard RUN LOGDIR` is `smdebug export RUN LOGDIR --format tensorboard`.",
+    "smdebug export runs/one --format parquet",
+    "smdebug export runs/one losses.csv --format csv --collection losses",
+    "smdebug export runs/one weights --format safetensors --tensor weight$ --steps 0:1000",
+    "smdebug export s3://bucket/job/debug-output runs/job --format v2",
+    "smdebug export tensorboard runs/one board/one && tensorboard --logdir board",
 )
-# With one command only, typer would do without its name.
-export.callback()(lambda: None)
-
-_TENSORBOARD_HELP = (
-    "Writes TensorBoard files of a run that was saved without them.\n\n"
-    "Losses, metrics and scalars are scalars, and so are reductions; tensors that were saved "
-    "whole are histograms. Each mode gets a directory in LOGDIR.\n\n"
-    "Examples:\n\n"
-    "    smdebug export tensorboard runs/one board/one && tensorboard --logdir board\n\n"
-    "    smdebug export tensorboard s3://bucket/job/debug-output board/job\n\n"
-)
+_MOST_NAMED = 5
 
 
-@export.command(help=_TENSORBOARD_HELP)
-def tensorboard(
+class Format(str, Enum):
+    """What a run can be written as."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    SAFETENSORS = "safetensors"
+    NPZ = "npz"
+    TENSORBOARD = "tensorboard"
+    V1 = "v1"
+    V2 = "v2"
+
+
+def export(
+    context: typer.Context,
     run: Annotated[str, typer.Argument(help="The run: a directory or a URL.", metavar="RUN")],
-    logdir: Annotated[
-        str, typer.Argument(help="Where to: a directory or a URL.", metavar="LOGDIR")
-    ],
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace TensorBoard files of a run in LOGDIR.")
+    out: Annotated[
+        str | None,
+        typer.Argument(
+            help="Where to: a file, a directory (parquet: with a slash at its end) or a URL; "
+            "RUN.FORMAT in this directory if not given.",
+            metavar="OUT",
+        ),
+    ] = None,
+    format: Annotated[Format | None, typer.Option(help="What to write.")] = None,
+    tensor: Annotated[
+        str | None,
+        typer.Option(help="Only tensors in whose name this is found.", metavar="REGEX"),
+    ] = None,
+    collection: Annotated[
+        str | None, typer.Option(help="Only tensors of this collection.", metavar="NAME")
+    ] = None,
+    mode: ModeName = None,
+    worker: Annotated[
+        str | None, typer.Option(help="Only what this worker saved.", metavar="NAME")
+    ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(help="Only these steps, END not among them.", metavar="FIRST:END"),
+    ] = None,
+    values: Annotated[
+        bool, typer.Option("--values", help="parquet: raw values too, as lists of doubles.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was written as JSON.")
     ] = False,
 ) -> None:
+    # The help is that of _HELP; a docstring here would be shown in its place.
+    run, out, chosen = _told([run, *([] if out is None else [out]), *context.args], format)
+    if values and chosen is not Format.PARQUET:
+        raise SMDebugValueError(f"--values goes with --format parquet, got {chosen.value}")
+    limits, wanted = _range(steps), mode_named(mode)
     trial = open_run(run)
-    with Bar() as progress:
-        done = export_tensorboard(trial, logdir, force, progress.tell)
-    say(
-        f"{done.scalars} scalars and {done.histograms} histograms of {done.steps} steps are in "
-        f"{logdir}"
+    selection = Selection(
+        trial, tensor=tensor, collection=collection, mode=wanted, worker=worker, steps=limits
     )
+    place = out or _default_place(run, chosen)
+    with Bar() as progress:
+        done = _write(chosen, selection, place, values, force, progress.tell)
+    if as_json:
+        print_json({"run": run, "format": chosen.value, **done})
+    for line in _summary(chosen, done):
+        say(line)
+
+
+export.__doc__ = _HELP
+
+
+def _told(words: list[str], format: Format | None) -> tuple[str, str | None, Format]:
+    """The run, the place and the format that a command line names."""
+    short = len(words) == 3 and words[0] == Format.TENSORBOARD.value
+    if short and format in (None, Format.TENSORBOARD):
+        return words[1], words[2], Format.TENSORBOARD
+    if len(words) > 2:
+        raise SMDebugValueError(
+            f"expected RUN and OUT, got {len(words)} arguments: {', '.join(words)}"
+        )
+    if format is None:
+        known = ", ".join(each.value for each in Format)
+        raise SMDebugValueError(
+            f"--format must be one of {known}, got none; TensorBoard files are also written by "
+            "smdebug export tensorboard RUN LOGDIR"
+        )
+    return words[0], words[1] if len(words) == 2 else None, format
+
+
+def _range(text: str | None) -> tuple[int | None, int | None] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d*):(\d*)", text.strip(), re.ASCII)
+    if match is None:
+        raise SMDebugValueError(
+            f"--steps must be FIRST:END, either of which may be left out, got {text!r}"
+        )
+    first, end = (int(part) if part else None for part in match.groups())
+    return first, end
+
+
+def _default_place(run: str, format: Format) -> str:
+    name = run.rstrip("/").rpartition("/")[2] if "://" in run else Path(run).resolve().name
+    return f"{name or 'run'}.{format.value}"
+
+
+def _write(
+    format: Format,
+    selection: Selection,
+    out: str,
+    values: bool,
+    force: bool,
+    tell: Callable[[int, int], None],
+) -> dict[str, Any]:
+    """Writes it, and says what was written."""
+    if format is Format.TENSORBOARD:
+        board = export_tensorboard(selection.trial, out, force, tell, selection)
+        return {"out": out, **asdict(board)}
+    if format in (Format.V1, Format.V2):
+        done = convert_run(selection, out, format.value, force=force, tell=tell)
+    elif format is Format.PARQUET:
+        done = export_parquet(selection, out, values=values, force=force, tell=tell)
+    else:
+        exporters: dict[Format, Exporter] = {
+            Format.CSV: export_csv,
+            Format.SAFETENSORS: export_safetensors,
+            Format.NPZ: export_npz,
+        }
+        done = exporters[format](selection, out, force=force, tell=tell)
+    return asdict(done)
+
+
+def _summary(format: Format, done: dict[str, Any]) -> list[str]:
+    steps, out = _counted(done["steps"], "step"), done["out"]
+    if format is Format.TENSORBOARD:
+        return [
+            f"{done['scalars']} scalars and {done['histograms']} histograms of {steps} are in {out}"
+        ]
+    what = "row" if format in (Format.PARQUET, Format.CSV) else "tensor"
+    lines = [f"{_counted(done['rows'], what)} of {steps} are in {out}"]
+    for names, text in ((done["left_out"], "left out"), (done["widened"], "written as float32")):
+        if names:
+            shown = [f"{name} ({why})" for name, why in sorted(names.items())[:_MOST_NAMED]]
+            more = len(names) - len(shown)
+            rest = f" and {more} more" if more else ""
+            lines.append(f"{_counted(len(names), 'tensor')} {text}: {', '.join(shown)}{rest}")
+    return lines
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -14,6 +14,7 @@ import typer
 
 from smdebug._version import __version__
 from smdebug.cli.export import export
+from smdebug.cli.rules import rules
 from smdebug.cli.run import run
 from smdebug.cli.terminal import say
 from smdebug.exceptions import SMDebugError
@@ -30,7 +31,9 @@ app = typer.Typer(
 )
 # What follows the script is the script's, whatever it looks like.
 app.command(context_settings={"allow_interspersed_args": False})(run)
-app.add_typer(export)
+# `export tensorboard RUN LOGDIR` has one argument more than `export RUN OUT`.
+app.command(context_settings={"allow_extra_args": True})(export)
+app.command()(rules)
 
 
 @app.callback(invoke_without_command=True)

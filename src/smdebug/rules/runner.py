@@ -52,6 +52,8 @@ class RuleRunner:
         record: keep findings and outcomes in the run.
         own: the run is that of the job which evaluates the rules: what is on record was found in
             an earlier job, and is told again.
+        tell: is told how many of the steps of a look are done; where rules take their time within
+            a block of steps, a part of its steps counts for each rule.
 
     Example:
         >>> runner = RuleRunner(trial, ["VanishingGradient"])  # doctest: +SKIP
@@ -65,6 +67,7 @@ class RuleRunner:
         on_finding: Callable[[Finding], None] | None = None,
         record: bool = True,
         own: bool = False,
+        tell: Callable[[int, int], None] | None = None,
     ) -> None:
         self.trial = trial
         self.rules: list[Rule] = [make_rule(rule, trial) for rule in rule_list(rules)]
@@ -78,6 +81,7 @@ class RuleRunner:
                 )
         self._on_finding = on_finding
         self._record = record
+        self._tell_progress = tell
         self._outcomes = [
             Outcome(rule.rule_name, parameters=rule.rule_parameters) for rule in self.rules
         ]
@@ -107,9 +111,12 @@ class RuleRunner:
         self.trial.maybe_refresh()
         with no_refresh(self.trial):
             reads = {name for rule in self._columns() for name in rule.reads}
+            done, total = 0, self._steps_to_come()
             for block in blocks_of(self.trial, self._judged + 1, sorted(reads)):
                 for place, rule in enumerate(self.rules):
                     found += self._caught(place, lambda: self._judge(place, rule, block))  # noqa: B023
+                    self._say(done + len(block) * (place + 1) // len(self.rules), total)
+                done += len(block)
                 self._judged = int(block.steps[-1])
             if self._lets_go:
                 self.trial.let_go_through(self._judged)
@@ -142,23 +149,49 @@ class RuleRunner:
         """What became of each rule so far."""
         return RuleReport(self._outcomes, self.trial.name, self._judged)
 
-    def run(self, follow: bool = True, stop: threading.Event | None = None) -> RuleReport:
-        """Evaluates the rules until the run has ended.
+    def leave_off(self) -> RuleReport:
+        """Says what became of each rule so far, and ends it: the run is not looked at to its end.
+
+        Nothing is put on record of that: another runner can begin anew.
+        """
+        for place, rule in enumerate(self.rules):
+            self._settle(place, rule)
+            rule.close()
+        return self.report()
+
+    def looks(
+        self, follow: bool = True, stop: threading.Event | None = None
+    ) -> Iterator[list[Finding]]:
+        """Looks until the run has ended, and yields what each look has found.
 
         Args:
             follow: wait for steps to come while the job runs; False looks at what is there.
-            stop: ends the evaluation early when it is set.
+            stop: ends the looking early when it is set.
         """
         stop = stop or threading.Event()
-        self.look()
+        yield self.look()
         while follow and not self.trial.loaded_all_steps and not stop.wait(_PAUSE):
-            self.look()
+            yield self.look()
+
+    def run(self, follow: bool = True, stop: threading.Event | None = None) -> RuleReport:
+        """Evaluates the rules until the run has ended; the arguments are those of `looks`."""
+        for _ in self.looks(follow, stop):
+            pass
         return self.finish()
 
     # ---- inside
 
     def _columns(self) -> list[ColumnRule]:
         return [rule for rule in self.rules if isinstance(rule, ColumnRule)]
+
+    def _steps_to_come(self) -> int:
+        if self._tell_progress is None:
+            return 0
+        return sum(step > self._judged for step in self.trial.steps())
+
+    def _say(self, done: int, total: int) -> None:
+        if self._tell_progress is not None:
+            self._tell_progress(done, total)
 
     def _judge(self, place: int, rule: Rule, block: StepBlock) -> Iterable[Finding]:
         return (

@@ -97,9 +97,14 @@ def plain_array(value: Any) -> Array:
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 
+def is_extended(dtype: np.dtype[Any]) -> bool:
+    """Whether it is one of ml_dtypes, which numpy's own formats cannot name."""
+    return dtype.name in _EXTENDED
+
+
 def for_classic(array: Array) -> Array:
     """Widens what format v1 has no type for: bfloat16 and float8 become float32."""
-    return array.astype(np.float32) if array.dtype.name in _EXTENDED else array
+    return array.astype(np.float32) if is_extended(array.dtype) else array
 
 
 def _checked_strings(array: Array) -> Array:

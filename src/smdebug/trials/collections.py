@@ -39,6 +39,10 @@ class RunCollections:
         """The sorted names of the workers."""
         return sorted(self._managers)
 
+    def files(self) -> dict[str, dict[str, Any]]:
+        """The parsed files of the workers, as they were taken over."""
+        return dict(self._files)
+
     def merged(self) -> CollectionManager:
         """The collections of the first worker, with the tensor names of all."""
         first, *others = [self._managers[worker] for worker in self.workers()]

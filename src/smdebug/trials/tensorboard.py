@@ -27,9 +27,10 @@ from smdebug.storage.tensorboard import (
     remove_files,
     tensor_events,
 )
+from smdebug.trials.selection import Selection, pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     import pyarrow as pa
 
@@ -81,6 +82,7 @@ def export_tensorboard(
     directory: str,
     force: bool = False,
     tell: Callable[[int, int], None] | None = None,
+    selection: Selection | None = None,
 ) -> Exported:
     """Writes the TensorBoard files that a hook with `export_tensorboard` would have written.
 
@@ -92,6 +94,7 @@ def export_tensorboard(
         directory: a directory or a URL; each mode gets a directory in it.
         force: replace files of this kind that are there.
         tell: is told how many steps of how many are done.
+        selection: what of the run; all of it when None.
 
     Raises:
         SMDebugValueError: the run has no steps, or there are such files already.
@@ -101,16 +104,15 @@ def export_tensorboard(
         >>> export_tensorboard(create_trial("runs/one"), "board/one")  # doctest: +SKIP
         Exported(steps=100, scalars=300, histograms=800)
     """
-    steps = trial.steps(show_incomplete_steps=True)
-    if not steps:
-        raise SMDebugValueError(f"the run must hold saved steps, got {trial.path} with none")
+    selection = Selection(trial) if selection is None else selection
+    steps = selection.steps
     there = files_in(directory)
     if there and not force:
         raise SMDebugValueError(
             f"the directory must be one without TensorBoard files of a run, got {directory}, which "
             f"holds {there[0]}; choose another one, or replace them (--force)"
         )
-    export = _Export(trial, directory)
+    export = _Export(selection, directory)
     try:
         remove_files(directory, there)
         with export.files:
@@ -135,8 +137,9 @@ class _Export:
         steps_at_once: how many steps to write at a time.
     """
 
-    def __init__(self, trial: Trial, directory: str) -> None:
-        self._trial = trial
+    def __init__(self, selection: Selection, directory: str) -> None:
+        self._selection = selection
+        self._trial = trial = selection.trial
         self._directory = directory
         self._collections = ShownCollections(trial.collections().values())
         self._columns = trial.present_columns()
@@ -153,8 +156,9 @@ class _Export:
         """Writes the steps from one to another."""
         needed = dict.fromkeys([*_KEYS, *VALUE_COLUMNS, "position", "time", *self._reductions])
         table = self._trial.rows_between(first, last + 1, list(needed))
+        table = self._selection.kept(table)
         order = np.lexsort((table["position"].to_numpy(), table["step"].to_numpy()))
-        for piece in _pieces(table.take(order)):
+        for piece in pieces(table.take(order), _MOST_BYTES, _MOST_EVENTS):
             self._write_rows(piece)
         for files in self._files.values():
             files.flush()
@@ -258,14 +262,3 @@ def _shown(collections: list[Collection]) -> Shown:
     if of_histogram:
         return Shown(False, of_histogram[0], True)
     return Shown(False, names[0], False) if names else Shown(False, CollectionKeys.DEFAULT, True)
-
-
-def _pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """The rows of a table, as many at a time as fit into memory with their tensors."""
-    begin, size = 0, 0
-    for row, length in enumerate(table["length"].to_pylist()):
-        size += length or 0
-        if row > begin and (size > _MOST_BYTES or row - begin >= _MOST_EVENTS):
-            yield table.slice(begin, row - begin)
-            begin, size = row, length or 0
-    yield table.slice(begin)

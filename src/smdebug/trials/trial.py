@@ -379,6 +379,11 @@ class Trial:
         self.maybe_refresh()
         return self._collections.merged().get_collections()
 
+    def collection_files(self) -> dict[str, dict[str, Any]]:
+        """What the collections file of every worker says, as it was written."""
+        self.maybe_refresh()
+        return self._collections.files()
+
     def collection(self, coll_name: str) -> Collection:
         """A collection; an empty one when the run has none of this name."""
         self.maybe_refresh()

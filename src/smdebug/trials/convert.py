@@ -1,0 +1,157 @@
+"""A run in the other format: what smdebug 1.0 reads, or what it wrote."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smdebug.exceptions import SMDebugValueError
+from smdebug.mode_keys import ModeKeys
+from smdebug.reductions import REDUCTION_NAMES
+from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.control import CONTROL_PREFIX
+from smdebug.storage.dtypes import dtype_name, is_extended
+from smdebug.storage.findings import FINDINGS_PREFIX
+from smdebug.storage.layout import COLLECTIONS_PREFIX, END_KEY, EVENTS_PREFIX, INDEX_PREFIX
+from smdebug.storage.raw import VALUE_COLUMNS
+from smdebug.storage.writer import RunWriter
+from smdebug.trials.export import Written, target_directory
+from smdebug.trials.selection import groups, pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from smdebug.trials.selection import Selection, Tell
+    from smdebug.trials.trial import Trial
+
+_QUEUE_BYTES = 256 << 20
+# Nobody waits for a step: a segment is published when it is large enough.
+_FLUSH_SECONDS = 3600.0
+# The mark of the end goes first: whoever looks meanwhile sees a run that is not finished.
+_PARTS = (
+    END_KEY, COLLECTIONS_PREFIX, INDEX_PREFIX, EVENTS_PREFIX, FINDINGS_PREFIX, CONTROL_PREFIX,
+    "locks/", "claim.smd",
+)  # fmt: skip
+
+
+def convert_run(
+    selection: Selection,
+    out: str,
+    format: str,
+    *,
+    force: bool = False,
+    tell: Tell | None = None,
+) -> Written:
+    """Writes a run, or a part of it, as a run of one of the two formats.
+
+    Steps, modes, workers, times, reductions, collections and values stay what they are; format v1
+    has no bfloat16 and no float8, which become float32. What rules found goes with a whole run. A
+    job that has not ended has not ended in the copy, either.
+
+    Args:
+        selection: what of the run.
+        out: a directory or a URL.
+        format: "v1" or "v2".
+        force: replace a run that is there.
+        tell: is told how many steps of how many are done.
+
+    Raises:
+        SMDebugValueError: there is something already, or it is the run itself.
+
+    Example:
+        >>> convert_run(Selection(trial), "runs/old.v2", "v2")  # doctest: +SKIP
+        Written(out='runs/old.v2', files=4, steps=100, rows=2000, left_out={}, widened={})
+    """
+    trial = selection.trial
+    _require_apart(trial, out)
+    store = target_directory(out, force)
+    for part in _PARTS:
+        for key in list(store.list(part)):
+            store.delete(key)
+    done, steps = Written(out), set[int]()
+    for place, worker in enumerate(selection.workers):
+        writer = RunWriter(store, worker, format, _FLUSH_SECONDS, _QUEUE_BYTES)
+        with ExitStack() as stack:
+            # A copy that was broken off must not look like a finished run.
+            stack.callback(writer.close, end=False)
+            writer.write_collections(_collections(trial, worker, len(selection.workers)))
+            total = len(selection.workers)
+            for batch in _batches(selection.of_worker(worker), _share(tell, place, total)):
+                writer.submit(batch)
+                steps.add(batch.step)
+                done.rows += len(batch.entries)
+                if format == "v1":
+                    _note_widened(batch, done)
+    if selection.whole:
+        for key in trial.store.list(FINDINGS_PREFIX):
+            store.write(key, [trial.store.read(key)])
+    if selection.finished:
+        store.write(END_KEY, [])
+    done.steps, done.files = len(steps), sum(1 for _ in store.list())
+    return done
+
+
+def _batches(selection: Selection, tell: Tell | None) -> Iterator[StepBatch]:
+    trial = selection.trial
+    present = trial.present_columns()
+    reductions = [name for name in REDUCTION_NAMES if name in present]
+    for table in selection.tables([*VALUE_COLUMNS, "time", *reductions], tell):
+        for group in groups(table, ("step", "mode")):
+            for piece in pieces(group):
+                yield _batch(trial, piece, reductions)
+
+
+def _batch(trial: Trial, table: pa.Table, reductions: list[str]) -> StepBatch:
+    times = [time or 0.0 for time in trial.row_times(table)]
+    columns = ["step", "mode", "mode_step", "tensor", "shape", "dtype", *reductions]
+    rows = table.select(columns).to_pylist()
+    entries = []
+    for row, value, time in zip(rows, trial.row_values(table), times, strict=True):
+        saved = {name: row[name] for name in reductions if row[name] is not None}
+        shape = None if row["shape"] is None else tuple(row["shape"])
+        name = row["tensor"]
+        original = trial.original_name(name)
+        entries.append(Entry(name, value, saved, shape, row["dtype"], time, original))
+    first = rows[0]
+    mode = ModeKeys[first["mode"]]
+    return StepBatch(first["step"], mode, first["mode_step"], entries, times[0])
+
+
+def _collections(trial: Trial, worker: str, num_workers: int) -> str:
+    """The collections file of a worker; it promises as many workers as there are in the copy."""
+    content: dict[str, Any] = dict(trial.collection_files()[worker])
+    meta = content.get("_meta")
+    content["_meta"] = {**(meta if isinstance(meta, dict) else {}), "num_workers": num_workers}
+    return json.dumps(content)
+
+
+def _note_widened(batch: StepBatch, done: Written) -> None:
+    for entry in batch.entries:
+        if entry.value is not None and is_extended(entry.value.dtype):
+            done.widened[entry.name] = dtype_name(entry.value.dtype)
+
+
+def _share(tell: Tell | None, place: int, total: int) -> Tell | None:
+    """Tells the steps of one worker of several."""
+    if tell is None:
+        return None
+    return lambda done, steps: tell(place * steps + done, total * steps)
+
+
+def _require_apart(trial: Trial, out: str) -> None:
+    """Refuses to write over what is being read."""
+    there, here = _place(trial.path), _place(out)
+    if f"{there}/".startswith(f"{here}/") or f"{here}/".startswith(f"{there}/"):
+        raise SMDebugValueError(
+            f"OUT must lie apart from the run, got {out} for the run {trial.path}; choose another"
+        )
+
+
+def _place(path: str) -> str:
+    if "://" in path and not path.startswith("file://"):
+        return path.rstrip("/")
+    return str(Path(path.removeprefix("file://")).expanduser().resolve())

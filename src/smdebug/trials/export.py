@@ -1,0 +1,127 @@
+"""Where an export goes, and what it wrote."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smdebug.exceptions import SMDebugValueError
+from smdebug.storage.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from smdebug.storage.store import Store
+
+
+@dataclass
+class Written:
+    """What an export wrote.
+
+    Attributes:
+        out: where it is.
+        files: how many files.
+        steps: how many global steps something was written of.
+        rows: how many tensors at a step.
+        left_out: tensors that are missing because the format has no place for them, and why.
+        widened: tensors that were written as float32, and what they were.
+    """
+
+    out: str
+    files: int = 0
+    steps: int = 0
+    rows: int = 0
+    left_out: dict[str, str] = field(default_factory=dict)
+    widened: dict[str, str] = field(default_factory=dict)
+
+
+def target_file(out: str, force: bool) -> tuple[Store, str]:
+    """The place and the key of a file that is to be written.
+
+    Raises:
+        SMDebugValueError: it is there already, and must not be replaced.
+    """
+    _, scheme, place = out.partition("://")
+    if scheme and "/" not in place:
+        raise SMDebugValueError(f"OUT must name a file in the bucket, got {out}")
+    parent, slash, name = out.rpartition("/")
+    store = open_store((parent or "/") if slash else ".")
+    local = store.path(name) if name else None
+    if not name or (local is not None and Path(local).is_dir()):
+        raise SMDebugValueError(f"OUT must be the name of a file, got the directory {out}")
+    if not force and name in store.list(name):
+        raise SMDebugValueError(_there(out, "is there already"))
+    return store, name
+
+
+def target_directory(out: str, force: bool, ending: str = "") -> Store:
+    """The place of a directory that is to be written to.
+
+    Args:
+        out: a directory or a URL.
+        force: remove files of this kind that are there.
+        ending: how their names end; nothing is removed without it.
+
+    Raises:
+        SMDebugValueError: it holds something, and must not be written to.
+    """
+    store = open_store(out)
+    require_directory(out)
+    first = store.first() if store.exists() else None
+    if first is not None and not force:
+        raise SMDebugValueError(_there(out, f"holds {first}"))
+    if first is not None and ending:
+        for key in list(store.list()):
+            if key.rpartition("/")[2].endswith(ending):
+                store.delete(key)
+    return store
+
+
+def require_directory(out: str) -> None:
+    """Refuses a path that leads to a file.
+
+    Raises:
+        SMDebugValueError: it is one.
+    """
+    if "://" not in out and Path(out).expanduser().is_file():
+        raise SMDebugValueError(f"OUT must be a directory or a URL, got the file {out}")
+
+
+def _there(out: str, why: str) -> str:
+    return f"OUT must be new, got {out}, which {why}; choose another, or replace it (--force)"
+
+
+class ChunkSink(io.RawIOBase):
+    """A file for libraries to write to, whose content is handed on piece by piece.
+
+    Example:
+        >>> sink = ChunkSink()
+        >>> sink.write(b"abc")
+        3
+        >>> list(sink.take())
+        [b'abc']
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._chunks: list[bytes] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        chunk = bytes(data)
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        return len(chunk)
+
+    def tell(self) -> int:
+        return self._size
+
+    def take(self) -> Iterator[bytes]:
+        """Yields what was written since it was last asked for."""
+        chunks, self._chunks = self._chunks, []
+        yield from chunks

@@ -1,0 +1,57 @@
+"""The commands of the page on the command line work, and what is said about their options is so."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from smdebug.testing import make_run
+
+PAGE = Path(__file__).parent.parent / "docs" / "command_line.md"
+COMMANDS = ("export", "rules")
+
+
+def section(command: str) -> str:
+    text = PAGE.read_text(encoding="utf-8")
+    found = re.search(rf"^## smdebug {command}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    assert found is not None, f"docs/command_line.md has no section about {command}"
+    return found[1]
+
+
+def blocks(command: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", section(command), re.DOTALL)
+
+
+def smdebug(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "smdebug", *arguments],
+        cwd=directory, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_examples_run(command: str, tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "first", range(30))
+    lines = [line for block in blocks(command, "bash") for line in block.splitlines()]
+    assert lines
+    for line in lines:
+        program, *arguments = shlex.split(line)
+        ended = smdebug(tmp_path, *arguments)
+        assert (program, ended.returncode) == ("smdebug", 0), (line, ended.stderr)
+    for code in blocks(command, "python"):
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=100)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_in_the_table(command: str, tmp_path: Path) -> None:
+    rows = [line for line in section(command).splitlines() if line.startswith("| `--")]
+    documented = {re.findall(r"--[a-z-]+", row)[0] for row in rows}
+    # Options stand at the beginning of a line of the help.
+    shown = smdebug(tmp_path, command, "--help").stdout
+    known = set(re.findall(r"^\W*(--[a-z-]+)", shown, re.MULTILINE))
+    assert documented == known - {"--help", "--format"}
