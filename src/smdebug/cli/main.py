@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from smdebug._version import __version__
+from smdebug.cli.check import check
+from smdebug.cli.compact import compact
 from smdebug.cli.export import export
 from smdebug.cli.run import run
 from smdebug.cli.terminal import say
@@ -31,6 +33,8 @@ app = typer.Typer(
 # What follows the script is the script's, whatever it looks like.
 app.command(context_settings={"allow_interspersed_args": False})(run)
 app.add_typer(export)
+app.command()(check)
+app.command()(compact)
 
 
 @app.callback(invoke_without_command=True)
