@@ -15,6 +15,7 @@ import typer
 from smdebug._version import __version__
 from smdebug.cli.check import check
 from smdebug.cli.compact import compact
+from smdebug.cli.diff import diff
 from smdebug.cli.export import export
 from smdebug.cli.run import run
 from smdebug.cli.terminal import say
@@ -35,6 +36,7 @@ app.command(context_settings={"allow_interspersed_args": False})(run)
 app.add_typer(export)
 app.command()(check)
 app.command()(compact)
+app.command()(diff)
 
 
 @app.callback(invoke_without_command=True)

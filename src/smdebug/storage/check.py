@@ -180,7 +180,7 @@ class _Check:
         missing = sorted(self._rows.workers - self._files.workers)
         what = (
             f"collections files of {max(self._files.promised, 1)} workers are expected, {found} "
-            f"can be read{f'; missing: {missing[0]}' if missing else ''}"
+            f"are there{f'; missing: {missing[0]}' if missing else ''}"
         )
         if self.report.finished or self._rows.workers:
             self.report.add(COLLECTIONS_PREFIX, what)

@@ -34,7 +34,7 @@ class FileCheck:
         report: where to say what was found.
 
     Attributes:
-        workers: who has a collections file that can be read.
+        workers: who has a collections file.
         promised: how many workers the collections files speak of.
     """
 
@@ -67,6 +67,8 @@ class FileCheck:
 
     def _collections(self, key: str) -> None:
         worker = parse_collections_worker(key)
+        if worker is not None:
+            self.workers.add(worker)
         content = self._json(key)
         collections = content.get("collections")
         if not isinstance(collections, dict):
@@ -80,8 +82,6 @@ class FileCheck:
         if not isinstance(number, int) or number < 1:
             raise IndexReaderException(f"num_workers is {number!r}")
         self.promised = max(self.promised, number)
-        if worker is not None:
-            self.workers.add(worker)
 
     def _findings(self, key: str) -> None:
         self._report.bytes += check_file(self._store, key)

@@ -57,7 +57,7 @@ def _rules(table: pa.Table, name: IndexName) -> Iterator[tuple[str, Bools]]:
     yield "the row names a part of a place only", places.any(axis=0) != places.all(axis=0)
     has_value = valid["value"]
     yield "the row has a value and a record", has_value & valid["offset"]
-    single = _elements(table) == 1
+    single = shape_elements(table) == 1
     yield "the row has one value and a shape of more or fewer", has_value & ~single
     yield "the row is not in the order of the file", _unordered(table)
 
@@ -76,7 +76,7 @@ def _is_dtype(table: pa.Table) -> Bools:
     return _is_one_of(table, "dtype", {text for text in texts if is_known_dtype(text)})
 
 
-def _elements(table: pa.Table) -> npt.NDArray[np.float64]:
+def shape_elements(table: pa.Table) -> npt.NDArray[np.float64]:
     """How many elements the shape of each row has; -1 where there is none."""
     shapes = one_array(table["shape"])
     lengths = pc.fill_null(pc.list_value_length(shapes), 0).to_numpy(zero_copy_only=False)
