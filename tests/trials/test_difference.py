@@ -275,9 +275,10 @@ def test_reductions_of_different_shapes() -> None:
 def test_what_only_one_has() -> None:
     x = np.arange(3.0)
     first = trial_of(
-        lambda worker, step: [Entry("x", x), *([Entry("y", x)] if step else []), Entry("only a", x)],
-        range(5), workers=("w0", "w1"),
-    )  # fmt: skip
+        lambda worker, step: [Entry("x", x), Entry("y", x), Entry("only a", x)],
+        range(5),
+        workers=("w0", "w1"),
+    )
     second = trial_of(
         lambda worker, step: [Entry("x", x), Entry("y", x)], range(2, 8), workers=("w0",)
     )

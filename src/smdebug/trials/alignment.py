@@ -109,8 +109,8 @@ class Alignment:
         if not common:
             told = [", ".join(map(str, sorted(each)[:3])) or "none" for each in sets]
             raise SMDebugValueError(
-                f"the runs must have {called or what} in common to be compared; the first has {told[0]}, "
-                f"the second {told[1]}"
+                f"the runs must have {called or what} in common to be compared; the first has "
+                f"{told[0]}, the second {told[1]}"
             )
         return common
 
