@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,6 @@ from smdebug.testing import make_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def diff(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -72,6 +72,19 @@ def test_runs(tmp_path: Path) -> None:
     assert told["only_second"]["steps"] == {"count": 3, "some": [6, 7, 8]}
     wide = diff(tmp_path, "a", "c", "--atol", "1")
     assert wide.returncode == 0
+
+
+def test_the_program_of_the_page(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs/one", range(6), data=data(0.0))
+    make_run(tmp_path / "runs/two", range(6), data=data(0.5))
+    page = Path(__file__).parents[2] / "docs/command_line.md"
+    section = page.read_text(encoding="utf-8").partition("## smdebug diff")[2]
+    code = section.partition("```python\n")[2].partition("```")[0]
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True,
+    )  # fmt: skip
+    assert ended.stdout == "4 [b]w\x07 0.5\n"
 
 
 def test_what_makes_no_sense(tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def test_values_are_compared_as_numpy_does(
     assert not close[by.at]
     expected = gaps[~close]
     if np.isnan(expected).any() or np.isinf(expected).any():
+        assert by.largest is not None
         assert not np.isfinite(by.largest)
     else:
         assert by.largest == expected.max() == gaps[by.at]
@@ -331,4 +332,4 @@ def test_arguments_that_make_no_sense() -> None:
         ({"tensor": "^y"}, "tensors with '\\^y' in their names in common"),
     ):
         with pytest.raises(SMDebugValueError, match=said):
-            compare_runs(trial, trial, **arguments)  # type: ignore[arg-type]
+            compare_runs(trial, trial, **arguments)

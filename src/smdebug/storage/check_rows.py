@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _MOST_ROWS, _MOST_BYTES = 4096, 64 << 20
 # No file is as long; what a damaged number asks for is not.
 _FURTHEST = 1 << 50
+_MODE_NAMES: dict[str | None, str] = {str(mode.value): mode.name for mode in ModeKeys}
 _CLASSIC_KEYS = {"meta", "tensor_payload", "shape_payload", "crc32c"}
 _NO_CHECKSUM = (
     "index files without checksums, as smdebug 1.0 writes them; only framing, names and steps of "
@@ -289,7 +290,7 @@ def _contradiction(said: _Said, event: Event) -> tuple[str, Any, Any] | None:
     told = value.metadata
     mode, mode_step = told.get(MODE_PLUGIN_NAME), told.get(MODE_STEP_PLUGIN_NAME)
     pairs: list[tuple[str, Any, Any]] = [
-        ("mode", None if mode is None else _mode_name(mode), said.mode.name),
+        ("mode", _MODE_NAMES.get(mode, mode), said.mode.name),
         ("mode step", mode_step, str(said.mode_step)),
     ]
     if said.dtype is not None:
@@ -300,11 +301,6 @@ def _contradiction(said: _Said, event: Event) -> tuple[str, Any, Any] | None:
     if said.shape is not None:
         pairs.append(("shape", value.tensor.shape, said.shape))
     return next((each for each in pairs if each[1] is not None and each[1] != each[2]), None)
-
-
-def _mode_name(number: str) -> str:
-    known = {str(mode.value): mode.name for mode in ModeKeys}
-    return known.get(number, number)
 
 
 def _told(error: Exception, key: str) -> str:

@@ -84,7 +84,8 @@ def shape_elements(table: pa.Table) -> npt.NDArray[np.float64]:
     sizes = np.append(shapes.flatten().to_numpy(zero_copy_only=False).astype(np.float64), 1.0)
     starts = np.cumsum(lengths) - lengths
     products = np.multiply.reduceat(sizes, starts) if len(starts) else np.ones(0)
-    return np.where(shapes.is_valid(), np.where(lengths > 0, products, 1.0), -1.0)
+    known = shapes.is_valid().to_numpy(zero_copy_only=False)
+    return np.where(known, np.where(lengths > 0, products, 1.0), -1.0)
 
 
 def _unordered(table: pa.Table) -> Bools:

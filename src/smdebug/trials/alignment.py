@@ -9,13 +9,12 @@ import numpy as np
 
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.arrow import pa, pc
 from smdebug.storage.catalog import mode_numbers, one_array
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterator
-
-    import pyarrow as pa
 
     from smdebug.reductions import Array
     from smdebug.trials.trial import Trial
@@ -183,3 +182,23 @@ def _ranks(groups: Array) -> tuple[Array, Array]:
     sizes = np.diff(np.append(starts, len(groups)))
     places = np.arange(len(groups)) - np.repeat(starts, sizes) + 1
     return places, np.repeat(sizes, sizes)
+
+
+def other_dtypes(first: pa.Table, second: pa.Table) -> Array:
+    """Rows whose dtypes are known in both tables, and differ."""
+    texts = [each["dtype"].cast(pa.string()) for each in (first, second)]
+    found: Array = pc.fill_null(pc.not_equal(*texts), False).to_numpy()
+    return found
+
+
+def other_shapes(first: pa.Table, second: pa.Table) -> Array:
+    """Rows whose shapes are known in both tables, and differ."""
+    columns = [one_array(each["shape"]) for each in (first, second)]
+    ranks = [pc.fill_null(pc.list_value_length(each), -1).to_numpy() for each in columns]
+    differ: Array = (ranks[0] != ranks[1]) & (ranks[0] >= 0) & (ranks[1] >= 0)
+    for rank in np.unique(ranks[0][ranks[0] > 0]).tolist():
+        rows = np.flatnonzero((ranks[0] == rank) & (ranks[1] == rank))
+        sizes = [each.take(pa.array(rows)).flatten().to_numpy() for each in columns]
+        one, other = (each.reshape(-1, rank) for each in sizes)
+        differ[rows] = (one != other).any(axis=1)
+    return differ

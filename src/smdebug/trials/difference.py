@@ -12,7 +12,8 @@ from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, canonical_reduction, compute_reduction
 from smdebug.storage.raw import VALUE_COLUMNS
-from smdebug.trials.alignment import Alignment, OnlyOne, Pairs
+from smdebug.storage.row_rules import shape_elements
+from smdebug.trials.alignment import Alignment, OnlyOne, Pairs, other_dtypes, other_shapes
 from smdebug.trials.closeness import Closeness, Mismatch
 
 if TYPE_CHECKING:
@@ -219,15 +220,15 @@ class _Comparison:
     ) -> None:
         in_index = np.logical_and(*(each["value"].is_valid().to_numpy() for each in tables))
         numbers = np.flatnonzero(chosen & in_index)
-        kinds = [each.select(_KIND).take(numbers).to_pylist() for each in tables]
-        alike = np.array([one == other for one, other in zip(*kinds, strict=True)], bool)
+        kinds = [each.select(_KIND).take(numbers) for each in tables]
+        alike = ~(other_dtypes(*kinds) | other_shapes(*kinds))
         # Numbers that lie in both indexes are two columns.
         columns = numbers[alike]
         one, other = (each["value"].to_numpy()[columns] for each in tables)
-        shapes = [kind["shape"] for kind, same in zip(kinds[0], alike, strict=True) if same]
         for at in np.flatnonzero(~self._closeness.close(one, other)).tolist():
-            mismatch = self._closeness.of_numbers(one[at], other[at], tuple(shapes[at] or ()))
-            wrong[int(columns[at])] = ("value", mismatch)
+            row = int(columns[at])
+            shape = tuple(tables[0]["shape"][row].as_py() or ())
+            wrong[row] = ("value", self._closeness.of_numbers(one[at], other[at], shape))
         left_over = chosen.copy()
         left_over[columns] = False
         rest = np.flatnonzero(left_over)
@@ -249,12 +250,10 @@ class _Comparison:
         wrong: Wrong,
     ) -> None:  # fmt: skip
         """Compares dtypes and shapes of tensors whose values are not in both."""
-        rows = np.flatnonzero(chosen)
-        kinds = [each.select(_KIND).take(rows).to_pylist() for each in tables]
-        for row, one, other in zip(rows.tolist(), *kinds, strict=True):
-            for name in _KIND:
-                if None not in (one[name], other[name]) and one[name] != other[name]:
-                    wrong.setdefault(row, (name, Mismatch(one[name], other[name])))
+        for name, find in (("dtype", other_dtypes), ("shape", other_shapes)):
+            for row in np.flatnonzero(chosen & find(*tables)).tolist():
+                sides = [each[name][row].as_py() for each in tables]
+                wrong.setdefault(row, (name, Mismatch(*sides)))
 
     def _compare_reductions(
         self,
@@ -311,13 +310,8 @@ class _Comparison:
 
 def _has_value(table: pa.Table) -> Array:
     """Rows whose value is saved: in a record, in the index, or because there is nothing in it."""
-    found: Array = np.logical_or(
-        *(table[name].is_valid().to_numpy() for name in ("offset", "value"))
-    )
-    for row in np.flatnonzero(~found).tolist():
-        shape = table["shape"][row].as_py()
-        found[row] = shape is not None and 0 in shape
-    return found
+    saved: Array = table["offset"].is_valid().to_numpy() | table["value"].is_valid().to_numpy()
+    return saved | (shape_elements(table) == 0)
 
 
 def _pieces(tables: Tables) -> Iterator[tuple[int, int]]:
