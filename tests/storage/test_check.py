@@ -14,10 +14,14 @@ import numpy as np
 import pytest
 
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.arrow import pa
 from smdebug.storage.batch import Block, Entry, Layout, StepBatch
 from smdebug.storage.check import check_run
 from smdebug.storage.control import StopRequest, write_stop
 from smdebug.storage.findings import Finding, write_findings, write_report
+from smdebug.storage.index import SCHEMA, TEXT_COLUMNS, encode_index
+from smdebug.storage.index_file import ColumnCache, IndexFile
+from smdebug.storage.layout import parse_index_key
 from smdebug.storage.local import LocalStore
 from smdebug.storage.memory import MemoryStore
 from smdebug.storage.store import open_store
@@ -276,29 +280,61 @@ def test_all_damages_are_listed(tmp_path: Path) -> None:
     assert (damage.offset, damage.tensor, damage.step) == (0, "fc.weight", 0)
 
 
-def test_a_sound_record_of_another_shape_is_named() -> None:
+def test_a_sound_record_of_something_else_is_named() -> None:
     one, other = MemoryStore(), MemoryStore()
     for store, shape in ((one, (2, 3)), (other, (3, 2))):
         entry = Entry("x", np.arange(6, dtype=np.float32).reshape(shape))
-        make_run(store, [0], data=lambda w, s, e=entry: StepBatch(s, ModeKeys.TRAIN, s, [e]))
+        make_run(store, [0], data={("worker_0", 0): StepBatch(0, ModeKeys.TRAIN, 0, [entry])})
     files = copied(one)
     files.update({key: data for key, data in copied(other).items() if key.startswith("events/")})
     (damage,) = checked(files).damages
     assert damage.what == "record payload fails its checksum"
-    # Without checksums, as of smdebug 1.0, what it holds is compared.
-    one, other = MemoryStore(), MemoryStore()
-    for store, mode in ((one, ModeKeys.TRAIN), (other, ModeKeys.EVAL)):
-        entry = Entry("x", np.arange(6, dtype=np.float32))
-        make_run(
-            store, [0], format="v1",
-            data=lambda w, s, e=entry, m=mode: StepBatch(s, m, s, [e]),
-        )  # fmt: skip
-    files = without_checksums(copied(one))
+    # Without checksums, as of smdebug 1.0, it is the step that tells.
+    store = MemoryStore()
+    make_run(store, [1, 2], format="v1")
+    files = without_checksums(copied(store))
     assert checked(files).damages == []
-    events = {key: data for key, data in copied(other).items() if key.startswith("events/")}
-    (damage,) = checked({**files, **events}).damages
-    assert "holds mode EVAL" in damage.what
-    assert (damage.tensor, damage.step) == ("x", 0)
+    first, second = sorted(key for key in files if key.startswith("events/"))
+    damages = checked({**files, second: files[first]}).damages
+    assert [(each.tensor, each.step) for each in damages] == [("loss", 2), ("fc.weight", 2)]
+    assert "of step 1, not of step 2" in damages[0].what
+
+
+def test_what_a_row_and_its_sound_record_say_differently() -> None:
+    """As a fault of a writer would leave it: all checksums hold."""
+    store = MemoryStore()
+    make_run(store, range(2), data=varied)
+    (key,) = store.list("index/")
+    name = parse_index_key(key)
+    assert name is not None
+    table = IndexFile(store, key, name, ColumnCache()).table()
+    row = table["tensor"].to_pylist().index("all/float32")
+    for column, value, said in (
+        ("mode_step", 77, "holds mode step 0, row"),
+        ("mode", "PREDICT", "holds mode TRAIN, row"),
+        ("shape", [3, 2], "holds shape (2, 3), row"),
+        ("dtype", "int32", "holds dtype float32, row"),
+        ("dtype", "float99", "unknown dtype"),
+        ("worker", "other", "another worker than its file"),
+        ("seq", 99, "a later segment than its file"),
+        ("value", 1.0, "a value and a record"),
+        ("checksum", None, "a part of a place only"),
+        ("length", 1, "record is cut off"),
+        ("offset", 1 << 40, "file ends before the record does"),
+        ("offset", -1, "no record lies at offset -1"),
+        ("event_file", "events/../../x", "stays inside the run"),
+        ("tensor", "all/float64", "not in the order"),
+    ):
+        values = table[column].to_pylist()
+        values[row] = value
+        kind = SCHEMA.field(column).type
+        array = pa.array(values, kind.value_type if column in TEXT_COLUMNS else kind)
+        if column in TEXT_COLUMNS:
+            array = array.dictionary_encode()
+        changed = table.set_column(table.column_names.index(column), SCHEMA.field(column), array)
+        report = checked({**copied(store), key: bytes(encode_index(changed))})
+        assert any(said in each.what for each in report.damages), (column, report.damages)
+        assert all(each.step == 0 for each in report.damages if each.tensor == "all/float32")
 
 
 def without_checksums(files: dict[str, bytes]) -> dict[str, bytes]:

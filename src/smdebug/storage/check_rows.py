@@ -289,10 +289,11 @@ def _contradiction(said: _Said, event: Event) -> tuple[str, Any, Any] | None:
     assert value.tensor is not None
     told = value.metadata
     mode, mode_step = told.get(MODE_PLUGIN_NAME), told.get(MODE_STEP_PLUGIN_NAME)
-    pairs: list[tuple[str, Any, Any]] = [
-        ("mode", _MODE_NAMES.get(mode, mode), said.mode.name),
-        ("mode step", mode_step, str(said.mode_step)),
-    ]
+    pairs: list[tuple[str, Any, Any]] = []
+    if said.place.checksum is not None:
+        # An index file of smdebug 1.0 names one mode, whatever its records are of.
+        pairs.append(("mode", _MODE_NAMES.get(mode, mode), said.mode.name))
+        pairs.append(("mode step", mode_step, str(said.mode_step)))
     if said.dtype is not None:
         held = dtype_name(value.tensor.dtype)
         # Bytes that are text look like text.

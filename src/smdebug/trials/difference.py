@@ -311,7 +311,8 @@ class _Comparison:
 def _has_value(table: pa.Table) -> Array:
     """Rows whose value is saved: in a record, in the index, or because there is nothing in it."""
     saved: Array = table["offset"].is_valid().to_numpy() | table["value"].is_valid().to_numpy()
-    return saved | (shape_elements(table) == 0)
+    saved |= shape_elements(table) == 0
+    return saved
 
 
 def _pieces(tables: Tables) -> Iterator[tuple[int, int]]:
