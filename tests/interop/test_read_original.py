@@ -10,6 +10,7 @@ import pytest
 
 from smdebug import modes
 from smdebug.exceptions import ShapeUnavailableForStep, TensorUnavailableForStep
+from smdebug.storage.check import check_run
 from smdebug.trials import Tensor, Trial, create_trial
 
 if TYPE_CHECKING:
@@ -294,3 +295,11 @@ def test_name_in_the_graph(open_original: Callable[[str], Original]) -> None:
 def test_a_finished_run_is_finished(open_original: Callable[[str], Original]) -> None:
     assert open_original("train_pytorch.py").trial.loaded_all_steps
     assert not open_original("write_with_file_writer.py").trial.loaded_all_steps
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_check_finds_no_damage(program: str, open_original: Callable[[str], Original]) -> None:
+    report = check_run(open_original(program).trial.store)
+    assert report.damages == []
+    assert report.records > 0
+    assert any("without checksums" in remark.what for remark in report.remarks)

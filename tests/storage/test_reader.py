@@ -12,7 +12,7 @@ import pytest
 from smdebug.exceptions import DataCorrupted, IndexReaderException, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
-from smdebug.storage import index_file
+from smdebug.storage import index_bytes, index_file
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.index import IndexRow, encode_index, newest_rows, rows_to_table
 from smdebug.storage.layout import event_key, index_key
@@ -409,7 +409,7 @@ def unclosed(store: Store, steps: range) -> RunWriter:
 
 def test_compaction_between_refresh_and_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     # Whatever can be fetched late is: small pieces, no file decoded whole.
-    monkeypatch.setattr(index_file, "_TAIL_BYTES", 100)
+    monkeypatch.setattr(index_bytes, "_TAIL_BYTES", 100)
     monkeypatch.setattr(index_file, "_SMALL", 0)
     run = unclosed(store, range(5))
     reader = reader_of(store)
@@ -477,7 +477,7 @@ def test_values_come_in_the_order_they_were_asked_for(store: Store) -> None:
 
 
 def test_a_large_remote_index_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_file, "_TAIL_BYTES", 1 << 12)
+    monkeypatch.setattr(index_bytes, "_TAIL_BYTES", 1 << 12)
     monkeypatch.setattr(index_file, "_SMALL", 100)
     store = RemoteStore()
     chance = np.random.default_rng(0)

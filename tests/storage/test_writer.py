@@ -22,7 +22,7 @@ from smdebug.exceptions import (
     WriteFailed,
 )
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage import segment, writer
+from smdebug.storage import compaction, writer
 from smdebug.storage.batch import Entry, PendingBatch, StepBatch
 from smdebug.storage.layout import event_key, parse_index_key
 from smdebug.storage.local import LocalStore
@@ -457,7 +457,7 @@ def test_a_compaction_that_fails_loses_nothing(caplog: pytest.LogCaptureFixture)
 
 
 def test_large_index_files_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "ROWS_PER_FILE", 20)
+    monkeypatch.setattr(compaction, "ROWS_PER_FILE", 20)
     store = MemoryStore()
     run = RunWriter(store, flush_seconds=1e6)
     for step, count in enumerate([10, 3, 30, 4, 9, 9, 9]):

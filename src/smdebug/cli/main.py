@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from smdebug._version import __version__
+from smdebug.cli.check import check
+from smdebug.cli.compact import compact
+from smdebug.cli.diff import diff
 from smdebug.cli.export import export
 from smdebug.cli.rules import rules
 from smdebug.cli.run import run
@@ -34,6 +37,9 @@ app.command(context_settings={"allow_interspersed_args": False})(run)
 # `export tensorboard RUN LOGDIR` has one argument more than `export RUN OUT`.
 app.command(context_settings={"allow_extra_args": True})(export)
 app.command()(rules)
+app.command()(check)
+app.command()(compact)
+app.command()(diff)
 
 
 @app.callback(invoke_without_command=True)

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING
 
 from smdebug.exceptions import MissingCollectionFiles, SMDebugValueError, TrialNotFound
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.patient import READING_SECONDS, patient
+from smdebug.storage.store import open_store
 from smdebug.trials.create import create_trial
+from smdebug.trials.opening import require_place
 
 if TYPE_CHECKING:
+    from smdebug.storage.store import Store
     from smdebug.trials.trial import Trial
 
 
@@ -27,6 +31,26 @@ def open_run(path: str) -> Trial:
             f"RUN must be a directory or a URL that a hook has saved to, got {path!r}: {error}"
             f"{_meant(nearest_paths(path))}"
         ) from error
+
+
+def open_place(path: str) -> Store:
+    """Opens the place of a run, whose files may be damaged or not all there.
+
+    Raises:
+        SMDebugValueError: there is no run; those beside it with a similar name are offered.
+    """
+    store = open_store(path)
+    try:
+        require_place(store, None)
+        # An empty directory may be that of a run to come; there is nothing to do with it yet.
+        if store.first() is None:
+            raise TrialNotFound(f"{store.url} is empty")
+    except TrialNotFound as error:
+        raise SMDebugValueError(
+            f"RUN must be a directory or a URL that a hook has saved to, got {path!r}: {error}"
+            f"{_meant(nearest_paths(path))}"
+        ) from error
+    return patient(store, READING_SECONDS)
 
 
 def mode_named(name: str | None) -> ModeKeys:

@@ -31,7 +31,6 @@ from smdebug.exceptions import (
     SMDebugTypeError,
 )
 from smdebug.hook.capture import StepCapture, TakenArray
-from smdebug.hook.claim import Claim
 from smdebug.hook.collections import HookCollections
 from smdebug.hook.current import set_hook
 from smdebug.hook.earlier import earlier_names
@@ -45,6 +44,7 @@ from smdebug.hook.steps import StepCounter, step_number
 from smdebug.hook.supervisor import Supervisor, request_of
 from smdebug.hook.tensorboard import TensorboardFiles
 from smdebug.storage.arrow import warm_up
+from smdebug.storage.claim import Claim
 from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.patient import patient
 from smdebug.storage.store import open_store

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from smdebug.hook.capture import pending_batch
-from smdebug.hook.claim import Claim
 from smdebug.hook.stats import CollectionStats, HookStats, shown_bytes
+from smdebug.storage.claim import Claim
 from smdebug.storage.writer import RunWriter
 
 if TYPE_CHECKING:

@@ -57,6 +57,11 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return str(dtype.name)
 
 
+def is_known_dtype(name: str | None) -> bool:
+    """Whether an index may name an element type so."""
+    return name in _NUMBERS or name in ("str", "bytes")
+
+
 def check_dtype(dtype: np.dtype[Any]) -> None:
     """Raises `SMDebugTypeError` for an element type that cannot be saved."""
     if dtype.name not in _NUMBERS:

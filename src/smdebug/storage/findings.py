@@ -139,14 +139,34 @@ def read_reports(store: Store) -> list[dict[str, Any]]:
     reports = []
     for key in store.list(FINDINGS_PREFIX):
         if key.endswith(".json"):
-            try:
-                report = json.loads(_checked(store, key))
-            except (ValueError, RecursionError) as error:
-                raise IndexReaderException(f"{key}: not JSON: {error}") from error
-            if not isinstance(report, dict):
-                raise IndexReaderException(f"{key}: expected a JSON object")
-            reports.append(report)
+            reports.append(_report(store, key))
     return reports
+
+
+def _report(store: Store, key: str) -> dict[str, Any]:
+    try:
+        report = json.loads(_checked(store, key))
+    except (ValueError, RecursionError) as error:
+        raise IndexReaderException(f"{key}: not JSON: {error}") from error
+    if not isinstance(report, dict):
+        raise IndexReaderException(f"{key}: expected a JSON object")
+    return report
+
+
+def check_file(store: Store, key: str) -> int:
+    """Reads a file of findings, or a report, and returns how many bytes it has.
+
+    Raises:
+        IndexReaderException: it is damaged.
+        KeyError: it is gone.
+    """
+    if _CHECKSUM.search(key) is None:
+        raise IndexReaderException(f"{key}: the name holds no checksum")
+    if key.endswith(".parquet"):
+        list(_read(store, key))
+    else:
+        _report(store, key)
+    return len(store.read(key))
 
 
 def _write(store: Store, ending: str, content: memoryview) -> str:

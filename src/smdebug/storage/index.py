@@ -37,7 +37,7 @@ SEAL_KEY = b"smdebug.seal"
 
 _SEAL = re.compile(rb"crc32c:([0-9]{8}):")
 _DIGITS = 8
-_MAGIC = b"PAR1"
+MAGIC = b"PAR1"
 _TAIL = struct.Struct("<I4s")
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -308,7 +308,7 @@ def footer_size(tail: memoryview) -> int:
     if len(tail) < _TAIL.size:
         raise IndexReaderException("not a Parquet file: it is too short")
     length, magic = _TAIL.unpack_from(tail, len(tail) - _TAIL.size)
-    if magic != _MAGIC:
+    if magic != MAGIC:
         raise IndexReaderException("not a Parquet file: its last bytes are wrong")
     return int(length) + _TAIL.size
 

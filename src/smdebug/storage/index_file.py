@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -18,10 +17,10 @@ from smdebug.storage.index import (
     SCHEMA,
     TEXT_COLUMNS,
     chunk_ranges,
-    footer_size,
     open_seal,
     table_of,
 )
+from smdebug.storage.index_bytes import IndexBytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from smdebug.storage.layout import IndexName
     from smdebug.storage.store import Store
 
-# What a remote read of the footer asks for; small files come whole.
-_TAIL_BYTES = 1 << 16
 # Files up to this many rows are decoded whole at first use: a call costs more than the rows.
 _SMALL = 8192
 
@@ -75,6 +72,10 @@ class IndexFile:
     Opening reads and checks the footer only. Every column chunk is checked against the seal
     before it is decoded.
 
+    Attributes:
+        metadata: what the footer says.
+        nbytes: the size of the file.
+
     Raises:
         IndexReaderException: the file is damaged, cut, or not an index file.
         KeyError: the file is gone.
@@ -84,7 +85,7 @@ class IndexFile:
         self.key = key
         self.worker = name.worker
         self._cache = cache
-        self._bytes = _Bytes(store, key)
+        self._bytes = IndexBytes(store, key)
         self._checked: set[int] = set()
         try:
             self._open()
@@ -101,7 +102,8 @@ class IndexFile:
         if len(self._ranges) != len(self._sums):
             raise IndexReaderException("the seal does not fit the file")
         end = max((end for _, end in self._ranges), default=4)
-        self._bytes.set_size(end + len(footer))
+        self.nbytes = end + len(footer)
+        self._bytes.set_size(self.nbytes)
         self._file = pq.ParquetFile(
             pa.BufferReader(self._bytes.buffer()), metadata=metadata, read_dictionary=TEXT_COLUMNS
         )
@@ -216,10 +218,36 @@ class IndexFile:
         groups = range(self.metadata.num_row_groups)
         return {name for name in SCHEMA.names for group in groups if self._present(group, name)}
 
+    def group_table(self, group: int, columns: list[str]) -> pa.Table:
+        """The rows of one row group."""
+        found = self._columns(group, columns, keep=False)
+        return table_of({name: found[name] for name in columns})
+
     def check_all(self) -> None:
-        """Verifies every byte of the file."""
+        """Verifies every byte of the file.
+
+        Raises:
+            IndexReaderException: one of them is not as it was written.
+        """
+        self._bytes.check_magic()
         for group in range(self.metadata.num_row_groups):
             self._verify(group, self._leaf)
+
+    def check_magic(self) -> None:
+        """Verifies the first bytes, which belong to no column; what is read does not need them."""
+        self._bytes.check_magic()
+
+    def damaged_columns(self, group: int) -> list[tuple[str, int]]:
+        """The columns of a row group that fail their checksums, and where they begin."""
+        base = group * self.metadata.num_columns
+        self._bytes.fetch(self._ranges[base : base + self.metadata.num_columns])
+        found = []
+        for name, leaf in self._leaf.items():
+            try:
+                self._verify(group, [name], along=False)
+            except IndexReaderException:
+                found.append((name, self._ranges[base + leaf][0]))
+        return found
 
     def _stretches_of(self, group: int) -> dict[str, tuple[int, int]]:
         if group not in self._stretches:
@@ -264,10 +292,10 @@ class IndexFile:
                 self._cache.put((self.key, group, name), found[name])
         return found
 
-    def _verify(self, group: int, names: Iterable[str]) -> None:
+    def _verify(self, group: int, names: Iterable[str], along: bool = True) -> None:
         # Columns without a value are a few bytes that nobody would ever read; they are checked
         # along, so that no byte of the file is out of sight.
-        empty = (name for name in self._leaf if not self._present(group, name))
+        empty = [name for name in self._leaf if along and not self._present(group, name)]
         base = group * self.metadata.num_columns
         leaves = [base + self._leaf[name] for name in (*names, *empty)]
         unchecked = [leaf for leaf in leaves if leaf not in self._checked]
@@ -310,65 +338,6 @@ class IndexFile:
             column = self.metadata.row_group(group).column(self._leaf[name])
             self._known[group, name] = column.statistics
         return self._known[group, name]
-
-
-class _Bytes:
-    """The bytes of a file: mapped when local; else memory filled as pieces are fetched.
-
-    The memory of a remote file is reserved, not used: pages nobody fetched take no room.
-    """
-
-    def __init__(self, store: Store, key: str) -> None:
-        self._store = store
-        self._key = key
-        # Local files are mapped, or so small that the whole costs no more than a piece.
-        self._data = store.read(key, -_TAIL_BYTES) if store.remote else store.read(key)
-
-    def footer(self) -> memoryview:
-        size = footer_size(self._data)
-        if size > len(self._data) and self._store.remote:
-            self._data = self._store.read(self._key, -size)
-        if size > len(self._data):
-            raise IndexReaderException("the file is shorter than its footer")
-        return self._data[len(self._data) - size :]
-
-    def set_size(self, size: int) -> None:
-        tail = self._data
-        if len(tail) < size and self._store.remote:
-            self._data = memoryview(mmap.mmap(-1, size))
-            self._data[size - len(tail) :] = tail
-            self._missing_before = size - len(tail)
-        else:
-            self._missing_before = 0
-        if len(self._data) != size or (
-            not self._missing_before and bytes(self._data[:4]) != b"PAR1"
-        ):
-            raise IndexReaderException("the file is cut off or not whole")
-
-    def buffer(self) -> pa.Buffer:
-        return pa.py_buffer(self._data)
-
-    def view(self, first: int, end: int) -> memoryview:
-        return self._data[first:end]
-
-    def fetch(self, ranges: list[tuple[int, int]]) -> None:
-        wanted = [(first, min(end, self._missing_before)) for first, end in ranges]
-        for first, end in _joined([piece for piece in wanted if piece[0] < piece[1]]):
-            data = self._store.read(self._key, first, end - first)
-            if len(data) != end - first:
-                raise IndexReaderException(f"{self._key}: the file is cut off at offset {first}")
-            self._data[first:end] = data
-
-
-def _joined(ranges: list[tuple[int, int]], gap: int = 1 << 17) -> list[tuple[int, int]]:
-    """Joins ranges that lie so close that one request is cheaper than two."""
-    joined: list[tuple[int, int]] = []
-    for first, end in sorted(ranges):
-        if joined and first - joined[-1][1] <= gap:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((first, end))
-    return joined
 
 
 def _first_of_each(keys: Any) -> Any:

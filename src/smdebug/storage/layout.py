@@ -28,6 +28,7 @@ _V2_INDEX = re.compile(r"^index/\d{9,}/(\d{12})-(\d{6,})_(.+)\.parquet$")
 _V1_INDEX = re.compile(r"^index/\d{9,}/(\d{1,18})_(.+)\.json$")
 _V1_AGAIN = re.compile(r"^index/\d{9,}/(\d{1,18})_(.+)-(\d{6,9})\.again$")
 _V2_EVENTS = re.compile(r"^events/\d{12}/(\d{12})-(\d{6,})_(.+)\.tfevents$")
+_V1_EVENTS = re.compile(r"^events/\d{12}/\d{12,18}_.+\.tfevents$")
 _COLLECTIONS = re.compile(r"^collections/[^/]+/(.+)_collections\.json$")
 
 _DEVICE = re.compile(r"^/job:[A-Za-z0-9]+/replica:\d+/task:\d+/device:[A-Z]+:\d+$")
@@ -104,6 +105,20 @@ def parse_event_seq(key: str, worker: str) -> int | None:
     """The sequence number of a v2 event file of this worker, else None."""
     match = _V2_EVENTS.match(key)
     return int(match[2]) if match and unquote(match[3]) == worker else None
+
+
+def event_format(key: str) -> str | None:
+    """The format of an event file by its name, "v1" or "v2"; None when it is no event file."""
+    if _V2_EVENTS.match(key):
+        return "v2"
+    return "v1" if _V1_EVENTS.match(key) else None
+
+
+def is_event_file_of(event_file: str, classic_index: str) -> bool:
+    """Whether a v1 index file may name an event file: that of its own step and worker."""
+    stem = classic_index.rpartition("/")[2].removesuffix(".json")
+    own = event_file.rpartition("/")[2].removesuffix(".tfevents")
+    return own == stem or re.fullmatch(rf"{re.escape(stem)}-\d{{6,9}}", own) is not None
 
 
 def parse_collections_worker(key: str) -> str | None:

@@ -15,7 +15,7 @@ from smdebug.storage.store import check_key, check_prefix, cut_range
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from smdebug.storage.store import Buffer
+    from smdebug.storage.store import Buffer, Store
 
 # Readers of every version skip files of this ending.
 TEMPORARY_SUFFIX = ".tmp"
@@ -104,6 +104,14 @@ class LocalStore:
     def path(self, key: str) -> str | None:
         return os.path.join(self.root, check_key(key))
 
+    def temporary_files(self) -> Iterator[str]:
+        """The keys of files that are being written, or that a crash has left behind."""
+        for folder, _, names in os.walk(self.root):
+            inside = os.path.relpath(folder, self.root)
+            for name in names:
+                if name.endswith(TEMPORARY_SUFFIX):
+                    yield name if inside == "." else f"{inside}/{name}".replace(os.sep, "/")
+
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[str]:
         path = os.path.join(self.root, folder) if folder else self.root
         try:
@@ -170,6 +178,11 @@ def _mapped(descriptor: int, first: int, end: int) -> memoryview:
     aligned = first - first % mmap.ALLOCATIONGRANULARITY
     mapping = mmap.mmap(descriptor, end - aligned, prot=mmap.PROT_READ, offset=aligned)
     return memoryview(mapping)[first - aligned :]
+
+
+def temporary_files(store: Store) -> list[str]:
+    """The sorted keys of temporary files; a store that writes whole objects has none."""
+    return sorted(store.temporary_files()) if isinstance(store, LocalStore) else []
 
 
 def populate(data: memoryview, first: int, length: int) -> None:

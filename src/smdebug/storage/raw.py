@@ -6,11 +6,12 @@ import math
 import os
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from smdebug.exceptions import DataCorrupted
+from smdebug.exceptions import DataCorrupted, SMDebugError, StoreError
 from smdebug.storage.dtypes import dtype_of
 from smdebug.storage.events import decode_event
 from smdebug.storage.local import populate
@@ -87,6 +88,40 @@ class RawReader:
             return self._read_remote(places, _time)
         return [self._event_file(place.event_file).time(place) for place in places]
 
+    def read_events(self, places: Sequence[Place]) -> list[Event | Exception]:
+        """Reads records as `read_values` does; what is wrong with one stands in its place.
+
+        Raises:
+            StoreError: an object store gives no answer.
+        """
+        if self._store.remote:
+            return self._remote_events(places)
+        files = [_attempt(self._event_file, place.event_file) for place in places]
+        large = sum(place.length >= _LARGE for place in places)
+        if large < 2:
+            return list(map(_event_of, files, places))
+        with ThreadPoolExecutor(min(large, _VERIFIERS), "smdebug-verify") as pool:
+            return list(pool.map(_event_of, files, places))
+
+    def _remote_events(self, places: Sequence[Place]) -> list[Event | Exception]:
+        spans = _spans(places)
+        data = each(
+            self._store,
+            partial(_attempt, partial(_read_span, self._store)),
+            spans,
+        )
+        events: dict[int, Event | Exception] = {}
+        for span, view in zip(spans, data, strict=True):
+            for number in span.numbers:
+                place = places[number]
+                if isinstance(view, Exception):
+                    events[number] = view
+                    continue
+                start = place.offset - span.start
+                record = view[start : start + place.length]
+                events[number] = _attempt(partial(_event, place=place), record)
+        return [events[number] for number in range(len(places))]
+
     def file_time(self, key: str) -> float:
         """When the first record of an event file was made; only its first bytes are read."""
         data = self._store.read(check_key(key), 0, HEADER_SIZE + _TIME_BYTES)
@@ -141,8 +176,27 @@ class _EventFile:
         self._verified[place] = value
         return value
 
+    def event(self, place: Place) -> Event:
+        if place.length >= _LARGE:
+            populate(self._data, place.offset, place.length)
+        return _event(self._data[place.offset : place.offset + place.length], place)
+
     def time(self, place: Place) -> float:
         return _time(self._data[place.offset : place.offset + place.length], place)
+
+
+def _attempt(work: Callable[[T], R], item: T) -> R | Exception:
+    """What comes of it, or what it failed with; a store without an answer is no such thing."""
+    try:
+        return work(item)
+    except StoreError:
+        raise
+    except (KeyError, SMDebugError, OSError) as error:
+        return error
+
+
+def _event_of(file: _EventFile | Exception, place: Place) -> Event | Exception:
+    return file if isinstance(file, Exception) else _attempt(file.event, place)
 
 
 class _Span:

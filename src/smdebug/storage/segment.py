@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from smdebug.storage import records
 from smdebug.storage.arrow import pa
+from smdebug.storage.compaction import compact, last_seq
 from smdebug.storage.dtypes import dtype_name, is_string, plain_array
 from smdebug.storage.events import encode_tensor
 from smdebug.storage.index import (
-    SCHEMA,
     BlockRows,
     IndexRow,
     blocks_to_table,
@@ -21,15 +21,7 @@ from smdebug.storage.index import (
     newest_rows,
     rows_to_table,
 )
-from smdebug.storage.index_file import ColumnCache, IndexFile
-from smdebug.storage.layout import (
-    EVENTS_PREFIX,
-    INDEX_PREFIX,
-    event_key,
-    index_key,
-    parse_event_seq,
-    parse_index_key,
-)
+from smdebug.storage.layout import event_key, index_key
 from smdebug.storage.templates import LayoutTemplates
 
 if TYPE_CHECKING:
@@ -40,8 +32,6 @@ if TYPE_CHECKING:
     from smdebug.storage.index import Ints
     from smdebug.storage.store import Buffer, Store
 
-# Index files of at least this many rows are left as they are by compaction.
-ROWS_PER_FILE = 1 << 20
 # From here on a checksum is worth a thread: it is taken while the bytes are being written.
 _LARGE = 1 << 20
 # How many layouts are remembered; a hook has a few, unless they change at every step.
@@ -175,7 +165,7 @@ class SegmentBuilder:
 
     def _next_seq(self) -> int:
         if self._seq is None:
-            self._seq = _last_seq(self._store, self._worker)
+            self._seq = last_seq(self._store, self._worker)
         self._seq += 1
         return self._seq
 
@@ -222,57 +212,3 @@ def scalar_value(array: Array) -> float | None:
         back = wide.astype(array.dtype)
     # Compared as bytes: -0.0 and the payload of a NaN count.
     return float(wide[0]) if back.tobytes() == array.tobytes() else None
-
-
-def _last_seq(store: Store, worker: str) -> int:
-    """The highest sequence number the run holds for a worker; orphaned event files count."""
-    last = -1
-    for key in store.list(INDEX_PREFIX):
-        name = parse_index_key(key)
-        if name is not None and name.worker == worker and name.seq is not None:
-            last = max(last, name.seq)
-    for key in store.list(EVENTS_PREFIX):
-        seq = parse_event_seq(key, worker)
-        last = last if seq is None else max(last, seq)
-    return last
-
-
-class _Piece(NamedTuple):
-    """An index file that is to be joined with others."""
-
-    key: str
-    first_step: int
-    table: pa.Table
-
-
-def compact(store: Store, worker: str, next_seq: Any) -> None:
-    """Joins small index files of one worker: writes the new one, then deletes the old ones."""
-    group: list[_Piece] = []
-    rows = 0
-    for key in list(store.list(INDEX_PREFIX)):
-        name = parse_index_key(key)
-        if name is None or name.seq is None or name.worker != worker:
-            continue
-        # Read at once: the metadata of hundreds of files weighs more than their rows.
-        file = IndexFile(store, key, name, ColumnCache(0))
-        if file.metadata.num_rows >= ROWS_PER_FILE // 2:
-            continue
-        if rows + file.metadata.num_rows > ROWS_PER_FILE:
-            _join(store, worker, group, next_seq)
-            group, rows = [], 0
-        present = file.present_columns()
-        table = file.table([column for column in SCHEMA.names if column in present])
-        group.append(_Piece(key, int(file.step_range()[0]), table))
-        rows += table.num_rows
-    _join(store, worker, group, next_seq)
-
-
-def _join(store: Store, worker: str, group: list[_Piece], next_seq: Any) -> None:
-    if len(group) < 2:
-        return
-    tables = [piece.table for piece in group]
-    table = newest_rows(pa.concat_tables(tables, promote_options="default"))
-    first = min(piece.first_step for piece in group)
-    store.write(index_key(first, next_seq(), worker), [encode_index(table)])
-    for piece in group:
-        store.delete(piece.key)

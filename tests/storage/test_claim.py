@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from smdebug.exceptions import SMDebugRuntimeError
-from smdebug.hook.claim import Claim
+from smdebug.storage.claim import Claim, claimed_workers
 from smdebug.storage.local import LocalStore
 from smdebug.storage.memory import MemoryStore
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HOLD = """
 import sys
-from smdebug.hook.claim import Claim
+from smdebug.storage.claim import Claim
 from smdebug.storage.local import LocalStore
 
 claim = Claim(LocalStore(sys.argv[1]), "worker_0")
@@ -74,6 +74,8 @@ def test_the_message_names_the_process_the_worker_the_place_and_the_remedy(
 ) -> None:
     with pytest.raises(SMDebugRuntimeError) as caught:
         Claim(LocalStore(tmp_path), "worker_0").check()
+    assert Claim(LocalStore(tmp_path), "worker_0").holder() == str(holder.pid)
+    assert Claim(LocalStore(tmp_path), "worker_1").holder() is None
     message = str(caught.value)
     for part in (str(holder.pid), "worker_0", str(tmp_path), "out_dir", "worker="):
         assert part in message
@@ -127,6 +129,7 @@ def test_workers_with_similar_names_do_not_meet(tmp_path: Path, one: str, other:
     try:
         second.check()
         second.take()
+        assert sorted(claimed_workers(LocalStore(tmp_path))) == sorted([one, other])
     finally:
         first.release()
         second.release()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from smdebug.exceptions import SMDebugRuntimeError
 
@@ -21,7 +21,26 @@ try:
 except ImportError:  # pragma: no cover - not on Windows
     fcntl = None  # type: ignore[assignment]
 
-_FOLDER = "locks"
+LOCKS_PREFIX = "locks/"
+_SUFFIX = ".lock"
+
+
+class Claimed(SMDebugRuntimeError):
+    """Another live process writes as this worker.
+
+    Attributes:
+        process: its number.
+    """
+
+    def __init__(self, process: str, message: str) -> None:
+        self.process = process
+        super().__init__(message)
+
+
+def claimed_workers(store: Store) -> list[str]:
+    """The workers that have ever claimed to write to a run; the claims may be over."""
+    names = [key.removeprefix(LOCKS_PREFIX) for key in store.list(LOCKS_PREFIX)]
+    return [unquote(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX)]
 
 
 class Claim:
@@ -33,7 +52,7 @@ class Claim:
     """
 
     def __init__(self, store: Store, worker: str) -> None:
-        path = store.path(f"{_FOLDER}/{quote(worker, safe='')}.lock")
+        path = store.path(f"{LOCKS_PREFIX}{quote(worker, safe='')}{_SUFFIX}")
         self._path = None if path is None or fcntl is None else Path(path)
         self._worker = worker
         self._file: int | None = None
@@ -50,6 +69,14 @@ class Claim:
             self._lock(file)
         finally:
             os.close(file)
+
+    def holder(self) -> str | None:
+        """The number of the live process that writes as this worker; None when there is none."""
+        try:
+            self.check()
+        except Claimed as error:
+            return error.process
+        return None
 
     def take(self) -> None:
         """Takes the claim; it is given up with `release` or with the end of the process."""
@@ -86,10 +113,11 @@ class Claim:
         except BlockingIOError as error:
             owner = os.pread(file, 20, 0).decode(errors="replace").strip() or "unknown"
             assert self._path is not None
-            raise SMDebugRuntimeError(
+            raise Claimed(
+                owner,
                 f"another live process (number {owner}) writes to {self._path.parent.parent} as "
                 f"{self._worker}; expected each process to have its own out_dir or worker: give "
-                "this one another out_dir, or another name with worker=..."
+                "this one another out_dir, or another name with worker=...",
             ) from error
         except OSError:
             # A file system without locks: nothing can be said, so nothing is claimed.

@@ -1,0 +1,122 @@
+"""The files of a run beside index and event files: is each what its name says?"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from smdebug.exceptions import IndexReaderException
+from smdebug.storage.claim import LOCKS_PREFIX
+from smdebug.storage.control import CONTROL_PREFIX
+from smdebug.storage.findings import FINDINGS_PREFIX, check_file
+from smdebug.storage.layout import COLLECTIONS_PREFIX, END_KEY, parse_collections_worker
+from smdebug.storage.record_scan import Pieces, scan_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from smdebug.storage.damage import CheckReport
+    from smdebug.storage.store import Store
+
+_BOARD_PREFIX = "tensorboard/"
+_PAGES_PREFIX = "reports/"
+# The first one is of smdebug 1.0. Nobody reads what stands in them.
+_MARKS = re.compile(rf"^(claim\.smd|{re.escape(END_KEY)}|{LOCKS_PREFIX}[^/]+\.lock)$")
+_CUT_BOARD = "TensorBoard files whose last record is not whole (yet): the run is not finished"
+
+
+class FileCheck:
+    """Checks files that are neither index nor event files.
+
+    Args:
+        store: where the run is kept.
+        report: where to say what was found.
+
+    Attributes:
+        workers: who has a collections file.
+        promised: how many workers the collections files speak of.
+    """
+
+    def __init__(self, store: Store, report: CheckReport) -> None:
+        self.workers: set[str] = set()
+        self.promised = 0
+        self._store = store
+        self._report = report
+        self._kinds: list[tuple[str, str, Callable[[str], None]]] = [
+            (COLLECTIONS_PREFIX, "_collections.json", self._collections),
+            (FINDINGS_PREFIX, ".parquet", self._findings),
+            (FINDINGS_PREFIX, ".json", self._findings),
+            (CONTROL_PREFIX, ".json", self._request),
+            (_PAGES_PREFIX, ".html", self._page),
+            (_BOARD_PREFIX, ".tfevents", self._board),
+        ]
+
+    def check(self, key: str) -> bool:
+        """Checks a file; False when it is none of a run.
+
+        Raises:
+            KeyError: it is gone.
+            IndexReaderException: it is damaged.
+        """
+        for prefix, ending, check in self._kinds:
+            if key.startswith(prefix) and key.endswith(ending):
+                check(key)
+                return True
+        return _MARKS.match(key) is not None
+
+    def _collections(self, key: str) -> None:
+        worker = parse_collections_worker(key)
+        if worker is not None:
+            self.workers.add(worker)
+        content = self._json(key)
+        collections = content.get("collections")
+        if not isinstance(collections, dict):
+            raise IndexReaderException("no collections are in it")
+        for name, collection in collections.items():
+            names = collection.get("tensor_names", []) if isinstance(collection, dict) else None
+            if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+                raise IndexReaderException(f"collection {name!r} does not list names of tensors")
+        meta = content.get("_meta")
+        number = meta.get("num_workers", 1) if isinstance(meta, dict) else 1
+        if not isinstance(number, int) or number < 1:
+            raise IndexReaderException(f"num_workers is {number!r}")
+        self.promised = max(self.promised, number)
+
+    def _findings(self, key: str) -> None:
+        self._report.bytes += check_file(self._store, key)
+
+    def _request(self, key: str) -> None:
+        self._json(key)
+
+    def _page(self, key: str) -> None:
+        try:
+            text = str(self._read(key), "utf-8")
+        except UnicodeDecodeError as error:
+            raise IndexReaderException(f"not a page: {error}") from error
+        if not text.rstrip().endswith("</html>"):
+            raise IndexReaderException("the page is cut off")
+
+    def _board(self, key: str) -> None:
+        for record in scan_records(Pieces(self._store, key)):
+            if record.wrong is None:
+                self._report.records += 1
+                self._report.bytes += record.size
+            elif record.cut and not self._report.finished:
+                self._report.remark(_CUT_BOARD, key, size=record.size)
+            else:
+                self._report.add(key, record.wrong, offset=record.offset)
+
+    def _json(self, key: str) -> dict[str, Any]:
+        try:
+            content = json.loads(bytes(self._read(key)))
+        except (ValueError, RecursionError) as error:
+            raise IndexReaderException(f"not JSON: {error}") from error
+        if not isinstance(content, dict):
+            raise IndexReaderException("expected a JSON object")
+        return content
+
+    def _read(self, key: str) -> memoryview:
+        data = self._store.read(key)
+        self._report.bytes += len(data)
+        return data

@@ -1,0 +1,95 @@
+"""What is wrong with the files of a run: damages, remarks, and what was looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+# One zeroed file may hold millions of rows: beyond this they are counted only.
+MOST_DAMAGES = 10_000
+_MOST_NAMED = 10
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Something that is not as it was written.
+
+    Attributes:
+        file: the key of the file in the run.
+        what: what is wrong, in words.
+        offset: where in the file, in bytes.
+        row: which row of an index file, counted from 0.
+        tensor: the tensor that is concerned, when that is known.
+        step: its global step.
+        worker: who saved it.
+    """
+
+    file: str
+    what: str
+    offset: int | None = None
+    row: int | None = None
+    tensor: str | None = None
+    step: int | None = None
+    worker: str | None = None
+
+
+@dataclass
+class Remark:
+    """Something worth knowing that is no damage.
+
+    Attributes:
+        what: what it is, in words.
+        count: how many there are.
+        bytes: how much they take; None where that was not looked at.
+        files: some of the files it is about.
+    """
+
+    what: str
+    count: int = 0
+    bytes: int | None = None
+    files: list[str] = field(default_factory=list)
+
+
+@dataclass
+class CheckReport:
+    """What a check of a run has found.
+
+    Attributes:
+        damages: what is damaged; the first 10,000 of them.
+        damaged: how many damages there are in all.
+        remarks: what is worth knowing beside.
+        files: how many files were checked.
+        rows: how many rows of index files.
+        records: how many records of event and TensorBoard files.
+        bytes: how many bytes were read and checked.
+        seconds: how long it took.
+        finished: whether the job has said that there is no more to come.
+    """
+
+    damages: list[Damage] = field(default_factory=list)
+    damaged: int = 0
+    remarks: list[Remark] = field(default_factory=list)
+    files: int = 0
+    rows: int = 0
+    records: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+
+    def add(self, file: str, what: str, **where: Any) -> None:
+        """Adds a damage."""
+        self.damaged += 1
+        if len(self.damages) < MOST_DAMAGES:
+            self.damages.append(Damage(file, what, **where))
+
+    def remark(self, what: str, file: str, count: int = 1, size: int | None = None) -> None:
+        """Counts something; what has the same words is one remark."""
+        found = next((each for each in self.remarks if each.what == what), None)
+        if found is None:
+            found = Remark(what)
+            self.remarks.append(found)
+        found.count += count
+        if size is not None:
+            found.bytes = (found.bytes or 0) + size
+        if len(found.files) < _MOST_NAMED and file not in found.files:
+            found.files.append(file)
