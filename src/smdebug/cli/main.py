@@ -14,6 +14,7 @@ import typer
 
 from smdebug._version import __version__
 from smdebug.cli.export import export
+from smdebug.cli.ls import ls
 from smdebug.cli.run import run
 from smdebug.cli.terminal import say
 from smdebug.exceptions import SMDebugError
@@ -31,6 +32,7 @@ app = typer.Typer(
 # What follows the script is the script's, whatever it looks like.
 app.command(context_settings={"allow_interspersed_args": False})(run)
 app.add_typer(export)
+app.command()(ls)
 
 
 @app.callback(invoke_without_command=True)
