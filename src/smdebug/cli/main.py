@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from smdebug._version import __version__
+from smdebug.cli.demo.command import demo
 from smdebug.cli.export import export
 from smdebug.cli.ls import ls
 from smdebug.cli.run import run
+from smdebug.cli.show import show
 from smdebug.cli.terminal import say
 from smdebug.exceptions import SMDebugError
 
@@ -33,6 +35,8 @@ app = typer.Typer(
 app.command(context_settings={"allow_interspersed_args": False})(run)
 app.add_typer(export)
 app.command()(ls)
+app.command()(show)
+app.command()(demo)
 
 
 @app.callback(invoke_without_command=True)

@@ -9,7 +9,7 @@ _AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def short(value: float) -> str:
-    """A number in at most eight characters.
+    """A number in at most eight characters, nine where its exponent has three digits.
 
     Example:
         >>> [short(value) for value in (0.25, 1234567.0, -2.5e-08, float("nan"))]
@@ -19,12 +19,11 @@ def short(value: float) -> str:
         return "NaN"
     if math.isinf(value):
         return "Inf" if value > 0 else "-Inf"
-    size = abs(value)
-    if value == int(value) and size < 1e5:
+    if value == int(value) and abs(value) < 1e5:
         return str(int(value))
-    # Rounded first: 999.96 is 1000, which is written otherwise.
-    if 1e-3 <= size < 1e5:
-        return f"{value:.4g}" if size >= 1 else f"{value:.3g}"
+    # 9999.96 is rounded to what is written otherwise.
+    if 1e-2 <= abs(value) < 9999.5:
+        return f"{value:.3g}" if abs(value) < 1 else f"{value:.4g}"
     digits, _, exponent = f"{value:.1e}".partition("e")
     return f"{digits}e{int(exponent)}"
 

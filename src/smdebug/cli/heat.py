@@ -1,0 +1,84 @@
+"""Numbers on colours that say how large they are, decade by decade."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from rich.text import Text
+
+from smdebug.cli.numbers import short
+
+# From the smallest to the largest.
+_COLOURS = ["#313695", "#4575b4", "#74add1", "#abd9e9", "#fee090", "#fdae61", "#f46d43", "#d73027"]
+_DARK = {"#313695", "#4575b4", "#d73027"}
+_BROKEN = "bold #ffffff on #b5179e"
+_ZERO = "#ffffff on #444444"
+
+
+class Heat:
+    """Colours for magnitudes, on a logarithmic scale.
+
+    Args:
+        coldest: the decade, as an exponent of ten, from which on it is the first colour.
+        hottest: the decade up to which it is the last one.
+
+    Example:
+        >>> Heat.of(np.array([1e-7, 3.0])).decades
+        (-7, 1)
+    """
+
+    def __init__(self, coldest: int, hottest: int) -> None:
+        self.decades = coldest, max(hottest, coldest + 1)
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Heat:  # type: ignore[type-arg]
+        """The scale on which some values are told apart."""
+        sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+        if not len(sizes):
+            return cls(0, 1)
+        low, high = math.log10(float(sizes.min())), math.log10(float(sizes.max()))
+        return cls(math.floor(low), math.floor(high) + 1)
+
+    def style(self, value: float) -> str:
+        """The colours of letters and ground for a number."""
+        if not math.isfinite(value):
+            return _BROKEN
+        if value == 0:
+            return _ZERO
+        coldest, hottest = self.decades
+        share = (math.log10(abs(value)) - coldest) / (hottest - coldest)
+        colour = _COLOURS[min(max(int(share * len(_COLOURS)), 0), len(_COLOURS) - 1)]
+        return f"{'#ffffff' if colour in _DARK else '#000000'} on {colour}"
+
+    def cell(
+        self, value: float | None, width: int, text: str | None = None, mark: str = " "
+    ) -> Text:
+        """A number on its colour; a dot where there is none.
+
+        Args:
+            value: the number.
+            width: of the cell.
+            text: what stands there instead of the number.
+            mark: a character behind it.
+        """
+        if value is None:
+            return Text(f"{'·':>{width - 1}} ", "dim")
+        shown = short(value) if text is None else text
+        return Text(f"{shown:>{width - 1}}{mark}", self.style(value))
+
+    def legend(self, broken: bool = True) -> Text:
+        """What the colours mean.
+
+        Args:
+            broken: NaN and Inf have a colour, too.
+        """
+        coldest, hottest = self.decades
+        scale = [("   ", f"on {colour}") for colour in _COLOURS]
+        line = Text.assemble(_power(coldest), " ", *scale, " ", _power(hottest))
+        line.append("  ").append(" 0 ", _ZERO)
+        return line.append("  ").append(" NaN, Inf ", _BROKEN) if broken else line
+
+
+def _power(decade: int) -> str:
+    return "1" if decade == 0 else f"1e{decade}"
