@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from smdebug.cli.numbers import exact
+from smdebug.cli.numbers import exact, short
 from smdebug.cli.plot import BROKEN, COLOURS, Curve, plot
 from smdebug.cli.series import Series
 from smdebug.cli.terminal import harmless
 from smdebug.mode_keys import ModeKeys
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _ROWS = 12
 _PLOT_ROWS = 12
 
 
-def draw_courses(found: list[Series], width: int, brief: bool = False) -> RenderableType:
+def draw_courses(
+    found: list[Series], mode: ModeKeys, width: int, brief: bool = False
+) -> RenderableType:
     """Draws some courses.
 
     Args:
         found: at most as many as a plot can hold.
+        mode: the numbering of their steps.
         width: of the terminal.
         brief: without the table of values.
     """
@@ -30,7 +38,7 @@ def draw_courses(found: list[Series], width: int, brief: bool = False) -> Render
         Curve(_label(each, several), each.steps, each.values, COLOURS[number])
         for number, each in enumerate(found)
     ]
-    parts: list[RenderableType] = [plot(curves, _title(found), width, _PLOT_ROWS)]
+    parts: list[RenderableType] = [plot(curves, _title(found, mode), width, _PLOT_ROWS)]
     parts += [Text(""), _summary(curves)]
     if not brief and len({each.tensor for each in found}) == 1:
         parts += [Text(""), _values(found)]
@@ -41,23 +49,23 @@ def _label(series: Series, several: bool) -> str:
     return f"{series.tensor} ({series.mode.name.lower()})" if several else series.tensor
 
 
-def _title(found: list[Series]) -> Text:
+def _title(found: list[Series], mode: ModeKeys) -> Text:
     """What is drawn: which number of which tensor, over which steps."""
     names = list(dict.fromkeys(each.tensor for each in found))
-    title = Text(harmless(names[0]) if len(names) == 1 else f"{len(names)} tensors", "bold")
+    what = harmless(names[0]) if len(names) == 1 else f"{len(names)} tensors"
+    title = Text.assemble((what, "bold"))
     numbers = {(each.reduction, each.saved) for each in found} - {(None, True)}
     for reduction, saved in sorted(numbers, key=str):
-        title.append(f", {reduction}{'' if saved else ' (computed)'}", "")
-    modes = {each.mode for each in found}
-    only = next(iter(modes)) if len(modes) == 1 else ModeKeys.GLOBAL
-    what = "" if only is ModeKeys.GLOBAL else f"{only.name.lower()} "
-    return title.append(f", over the {what}steps", "")
+        title.append(f", {reduction}{'' if saved else ' (computed)'}")
+    of = "" if mode is ModeKeys.GLOBAL else f" of mode {mode.name.lower()}"
+    return title.append(f", over the steps{of}")
 
 
 def _summary(curves: list[Curve]) -> Table:
     """What is in each curve, in its colour."""
     broken = any(not np.isfinite(each.values).all() for each in curves)
     table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("")
     table.add_column("tensor", overflow="fold")
     names = ["steps", "min", "max", "mean", "last", *(["NaN", "Inf"] if broken else [])]
     for name in names:
@@ -72,13 +80,13 @@ def _summary(curves: list[Curve]) -> Table:
             else []
         )
         last = [float(each.values[-1])] if len(each.values) else []
-        cells = [*(_number(value) for value in numbers), *[Text("-")] * (3 - len(numbers))]
-        cells += [*(_number(value) for value in last), *[Text("-")] * (1 - len(last))]
+        cells = [*(_number(value, short) for value in numbers), *[Text("-")] * (3 - len(numbers))]
+        cells += [*(_number(value, short) for value in last), *[Text("-")] * (1 - len(last))]
         counts = [int(np.isnan(each.values).sum()), int(np.isinf(each.values).sum())]
         if broken:
             cells += [Text(str(count), BROKEN if count else "") for count in counts]
-        label = Text.assemble(("━━ ", each.colour), harmless(each.label))
-        table.add_row(label, str(len(each.steps)), *cells)
+        mark = Text("━━", each.colour)
+        table.add_row(mark, Text(harmless(each.label)), str(len(each.steps)), *cells)
     return table
 
 
@@ -110,5 +118,5 @@ def _places(series: Series) -> list[int]:
     return sorted({*spread, *broken[:1], *broken[-1:]})
 
 
-def _number(value: float) -> Text:
-    return Text(exact(value), "" if np.isfinite(value) else BROKEN)
+def _number(value: float, written: Callable[[float], str] = exact) -> Text:
+    return Text(written(value), "" if np.isfinite(value) else BROKEN)

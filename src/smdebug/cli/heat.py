@@ -30,6 +30,12 @@ class Heat:
 
     def __init__(self, coldest: int, hottest: int) -> None:
         self.decades = coldest, max(hottest, coldest + 1)
+        reach = self.decades[1] - coldest
+        # Whole decades for every colour, so that one can say where it begins.
+        self._width = math.ceil(reach / len(_COLOURS))
+        count = math.ceil(reach / self._width)
+        places = np.linspace(0, len(_COLOURS) - 1, count).round().astype(int)
+        self._colours = [_COLOURS[place] for place in places]
 
     @classmethod
     def of(cls, values: np.ndarray) -> Heat:  # type: ignore[type-arg]
@@ -46,10 +52,8 @@ class Heat:
             return _BROKEN
         if value == 0:
             return _ZERO
-        coldest, hottest = self.decades
-        share = (math.log10(abs(value)) - coldest) / (hottest - coldest)
-        colour = _COLOURS[min(max(int(share * len(_COLOURS)), 0), len(_COLOURS) - 1)]
-        return f"{'#ffffff' if colour in _DARK else '#000000'} on {colour}"
+        place = int((math.log10(abs(value)) - self.decades[0]) // self._width)
+        return _on(self._colours[min(max(place, 0), len(self._colours) - 1)])
 
     def cell(
         self, value: float | None, width: int, text: str | None = None, mark: str = " "
@@ -68,17 +72,20 @@ class Heat:
         return Text(f"{shown:>{width - 1}}{mark}", self.style(value))
 
     def legend(self, broken: bool = True) -> Text:
-        """What the colours mean.
+        """What the colours mean: where each begins.
 
         Args:
             broken: NaN and Inf have a colour, too.
         """
-        coldest, hottest = self.decades
-        scale = [("   ", f"on {colour}") for colour in _COLOURS]
-        line = Text.assemble(_power(coldest), " ", *scale, " ", _power(hottest))
-        line.append("  ").append(" 0 ", _ZERO)
-        return line.append("  ").append(" NaN, Inf ", _BROKEN) if broken else line
+        line = Text.assemble((" 0 ", _ZERO), " ")
+        for number, colour in enumerate(self._colours):
+            line.append(f" {_power(self.decades[0] + number * self._width)} ", _on(colour))
+        return line.append(" ").append(" NaN Inf ", _BROKEN) if broken else line
+
+
+def _on(colour: str) -> str:
+    return f"{'#ffffff' if colour in _DARK else '#000000'} on {colour}"
 
 
 def _power(decade: int) -> str:
-    return "1" if decade == 0 else f"1e{decade}"
+    return str(10**decade) if 0 <= decade <= 2 else f"1e{decade}"

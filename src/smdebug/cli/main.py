@@ -15,6 +15,7 @@ import typer
 from smdebug._version import __version__
 from smdebug.cli.demo.command import demo
 from smdebug.cli.export import export
+from smdebug.cli.layers import layers
 from smdebug.cli.ls import ls
 from smdebug.cli.run import run
 from smdebug.cli.show import show
@@ -36,6 +37,7 @@ app.command(context_settings={"allow_interspersed_args": False})(run)
 app.add_typer(export)
 app.command()(ls)
 app.command()(show)
+app.command()(layers)
 app.command()(demo)
 
 

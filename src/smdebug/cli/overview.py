@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from smdebug.cli.numbers import exact
-from smdebug.cli.series import saved_reductions
+from smdebug.cli.series import natural, saved_reductions
 from smdebug.cli.terminal import harmless
 from smdebug.trials.summary import format_of, state_of
 
@@ -54,7 +54,8 @@ class TensorSummary:
 
 def tensor_names(trial: Trial, mode: ModeKeys) -> list[str]:
     """The names of all tensors of a mode; none at all before the first step."""
-    return trial.tensor_names(mode=mode) if trial.steps(mode) else []
+    names = trial.tensor_names(mode=mode) if trial.steps(mode) else []
+    return sorted(names, key=natural)
 
 
 def summarise_tensor(trial: Trial, name: str) -> TensorSummary:
@@ -159,7 +160,7 @@ def _tensors(tensors: list[TensorSummary]) -> Table:
     table.add_column("shape", overflow="fold")
     table.add_column("dtype", no_wrap=True)
     table.add_column("steps", justify="right", no_wrap=True)
-    table.add_column("saved, or the last value", overflow="fold")
+    table.add_column("last or saved", overflow="fold")
     for each in tensors:
         shape = "" if each.shape is None else "x".join(map(str, each.shape)) or "()"
         table.add_row(

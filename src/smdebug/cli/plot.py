@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COLOURS = [
     "bright_cyan", "bright_magenta", "bright_yellow", "bright_green",
-    "bright_blue", "white", "cyan", "magenta",
+    "bright_blue", "orange1", "white", "hot_pink",
 ]  # fmt: skip
 # More curves are a knot.
 MOST_CURVES = len(COLOURS)
@@ -82,7 +82,7 @@ def plot(
     labels = frame.labels()
     for row in range(rows):
         axis = f"{labels[row]:>{_MARGIN - 2}} ┤" if row in labels else f"{'│':>{_MARGIN}}"
-        line = Text(axis, "dim")
+        line = Text.assemble((axis, "dim"))
         for dots, owner in zip(cells[row].tolist(), owners[row].tolist(), strict=True):
             line.append(chr(_BRAILLE + dots), curves[owner].colour if owner >= 0 else "")
         lines.append(line)
@@ -149,7 +149,9 @@ class _Frame:
         starts = np.flatnonzero(np.concatenate([[True], x[1:] != x[:-1]]))
         ends = np.append(starts[1:], len(x)) - 1
         low, high = np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
-        for column, top, bottom in zip(x[starts].tolist(), low.tolist(), high.tolist(), strict=True):
+        for column, top, bottom in zip(
+            x[starts].tolist(), low.tolist(), high.tolist(), strict=True
+        ):
             for row in range(top, bottom + 1):
                 yield column, row
         for before, after in zip(ends[:-1].tolist(), starts[1:].tolist(), strict=True):

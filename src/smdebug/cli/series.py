@@ -45,13 +45,19 @@ class Series:
     values: Array
 
 
+def natural(name: str) -> list[tuple[bool, int, str]]:
+    """How names are sorted: `layer2` comes before `layer10`."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(each.isdecimal(), int(each) if each.isdecimal() else 0, each) for each in parts]
+
+
 def matching(names: Iterable[str], text: str) -> list[str]:
     """The tensors that a text names: exactly, by a shell pattern, or by a regex found in them.
 
     Raises:
         TensorUnavailable: it names none; the nearest names are offered.
     """
-    known = sorted(names)
+    known = sorted(names, key=natural)
     if text in known:
         return [text]
     found = fnmatch.filter(known, text)

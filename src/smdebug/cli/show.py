@@ -149,10 +149,9 @@ class View:
         parts = [] if self._text else [overview.draw(self._trial, self._mode)]
         found = self.series()
         if found:
-            parts.append(draw_courses(found, width, brief=self._text is None))
+            parts.append(draw_courses(found, self._mode, width, brief=self._text is None))
         if self._left_out:
-            what = f"{self._left_out} more tensors match and are left out; a longer name, or --json"
-            parts.append(Text(what, "dim"))
+            parts.append(Text(_left_out(self._left_out), "dim"))
         return Group(*parts)
 
     def as_json(self) -> Any:
@@ -178,13 +177,17 @@ class View:
             if len(each.steps):
                 self._told[key] = int(each.steps[-1])
         if self._left_out and not self._told:
-            say(f"{self._left_out} more tensors match and are left out")
+            say(_left_out(self._left_out))
         for row in sorted(rows, key=lambda row: row[0]):
             if as_json:
                 yield json_line(dict(zip(("step", "mode", "tensor", "value"), row, strict=True)))
             else:
                 step, mode, name, value = row
                 yield f"{step}\t{mode}\t{harmless(name)}\t{exact(value)}"
+
+
+def _left_out(count: int) -> str:
+    return f"{count} more tensors are left out; name fewer, or use --json without --follow"
 
 
 def _as_dict(series: Series) -> dict[str, Any]:

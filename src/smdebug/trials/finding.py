@@ -98,7 +98,7 @@ def _local_runs(root: str, unreadable: Callable[[str], Any]) -> Iterator[FoundRu
             size, modified = _extent(folder)
             yield FoundRun(os.path.relpath(folder, root), LocalStore(folder), size, modified)
         else:
-            waiting += [os.path.join(folder, name) for name, inside in names.items() if inside]
+            waiting += [f"{folder}/{name}" for name, inside in names.items() if inside]
 
 
 def _names(folder: str) -> dict[str, bool] | None:
@@ -117,7 +117,7 @@ def _is_run(folder: str, names: dict[str, bool]) -> bool:
         pattern.fullmatch(name)
         for part, pattern in _FOLDERS.items()
         if names.get(part)
-        for name in _names(os.path.join(folder, part)) or ()
+        for name in _names(f"{folder}/{part}") or ()
     )
 
 
@@ -127,7 +127,7 @@ def _extent(folder: str) -> tuple[int, float]:
     for path, _, names in os.walk(folder):
         for name in names:
             try:
-                status = os.lstat(os.path.join(path, name))
+                status = os.lstat(f"{path}/{name}")
             except OSError:
                 # Gone meanwhile.
                 continue

@@ -44,7 +44,7 @@ def heat_table(all_found: list[Findings]) -> RenderableType:
         places = found.some_steps(HEAT_STEPS)
         table.add_column("  ")
         for place in places:
-            table.add_column(f"{found.steps[place]} ", justify="right", min_width=CELL)
+            table.add_column(f"{found.steps[place]:>{CELL - 1}} ", min_width=CELL)
         table.add_column("moved", justify="right", min_width=CELL)
         width = CELL * len(places) + CELL
         names.append("  " + found.network.ljust(width), f"bold {COLOURS[found.network]}")
@@ -75,6 +75,7 @@ def heat(norm: float) -> Text:
 def scale() -> Text:
     """What the colours, the mark and the last column mean."""
     return Text.assemble(
-        "       ", HEAT.legend(broken=False), f"   * vanished: below {VANISHED:.0e}\n",
+        "       ", HEAT.legend(broken=False), "\n",
+        f"       * vanished: below {VANISHED:.0e}\n",
         "       moved: how far the weights have come, relative to their size",
     )  # fmt: skip
