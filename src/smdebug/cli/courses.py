@@ -11,12 +11,13 @@ from rich.text import Text
 
 from smdebug.cli.numbers import exact, short
 from smdebug.cli.plot import BROKEN, COLOURS, Curve, plot
-from smdebug.cli.series import Series
 from smdebug.cli.terminal import harmless
 from smdebug.mode_keys import ModeKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from smdebug.cli.series import Series
 
 _ROWS = 12
 _PLOT_ROWS = 12

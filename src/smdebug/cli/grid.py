@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import Array, compute_reduction
 from smdebug.storage.catalog import one_array
 from smdebug.storage.raw import VALUE_COLUMNS
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from smdebug.mode_keys import ModeKeys
     from smdebug.trials.trial import Trial
 
 # So many tensors are asked at which steps they were saved.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.text import Text
 
 from smdebug.cli.numbers import short
+
+if TYPE_CHECKING:
+    from smdebug.reductions import Array
 
 # From the smallest to the largest.
 _COLOURS = ["#313695", "#4575b4", "#74add1", "#abd9e9", "#fee090", "#fdae61", "#f46d43", "#d73027"]
@@ -38,7 +42,7 @@ class Heat:
         self._colours = [_COLOURS[place] for place in places]
 
     @classmethod
-    def of(cls, values: np.ndarray) -> Heat:  # type: ignore[type-arg]
+    def of(cls, values: Array) -> Heat:
         """The scale on which some values are told apart."""
         sizes = np.abs(values[np.isfinite(values) & (values != 0)])
         if not len(sizes):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from smdebug.reductions import Array
 
 COLOURS = [
-    "bright_cyan", "bright_magenta", "bright_yellow", "bright_green",
+    "bright_cyan", "bright_yellow", "bright_magenta", "bright_green",
     "bright_blue", "orange1", "white", "hot_pink",
 ]  # fmt: skip
 # More curves are a knot.
@@ -123,7 +123,8 @@ class _Frame:
         """The rows of dots of finite values, from the top."""
         low, high = self._scaled(np.array([self.low, self.high]))
         share = (self._scaled(values) - low) / (high - low)
-        return np.rint((1 - share) * (4 * self.rows - 1)).astype(np.int64)
+        rows: Array = np.rint((1 - share) * (4 * self.rows - 1)).astype(np.int64)
+        return rows
 
     def places(self, steps: Array) -> Array:
         """The columns of dots of steps."""
@@ -149,11 +150,9 @@ class _Frame:
         starts = np.flatnonzero(np.concatenate([[True], x[1:] != x[:-1]]))
         ends = np.append(starts[1:], len(x)) - 1
         low, high = np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
-        for column, top, bottom in zip(
-            x[starts].tolist(), low.tolist(), high.tolist(), strict=True
-        ):
-            for row in range(top, bottom + 1):
-                yield column, row
+        columns = zip(x[starts].tolist(), low.tolist(), high.tolist(), strict=True)
+        for column, top, bottom in columns:
+            yield from ((column, row) for row in range(top, bottom + 1))
         for before, after in zip(ends[:-1].tolist(), starts[1:].tolist(), strict=True):
             # Where something not finite lies between, there is no line.
             if kept[after] - kept[before] == 1:
@@ -163,7 +162,7 @@ class _Frame:
         """A row for every kind of number that has no place in the plot."""
         lines = []
         for name, mark, test in (
-            ("NaN", "×", np.isnan),
+            ("NaN", "x", np.isnan),
             ("Inf", "▲", np.isposinf),
             ("-Inf", "▼", np.isneginf),
         ):

@@ -169,15 +169,16 @@ class View:
     def lines(self, as_json: bool) -> Iterator[str]:
         """What has come since they were last asked for: step, mode, tensor, value."""
         rows = []
-        for each in self.series():
+        found = self.series()
+        if self._left_out and not self._told:
+            say(_left_out(self._left_out))
+        for each in found:
             key = each.tensor, each.mode
             for step, value in zip(each.steps.tolist(), each.values.tolist(), strict=True):
                 if step > self._told.get(key, -1):
                     rows.append((step, each.mode.name.lower(), each.tensor, value))
             if len(each.steps):
                 self._told[key] = int(each.steps[-1])
-        if self._left_out and not self._told:
-            say(_left_out(self._left_out))
         for row in sorted(rows, key=lambda row: row[0]):
             if as_json:
                 yield json_line(dict(zip(("step", "mode", "tensor", "value"), row, strict=True)))
