@@ -19,11 +19,12 @@ from smdebug.cli.opening import mode_named, open_run, require_mode, require_work
 from smdebug.cli.options import AsJson, Follow, ModeName, RunPath, WorkerName, help_text
 from smdebug.cli.overview import tensor_names
 from smdebug.cli.progress import Bar
+from smdebug.cli.series import present_reductions
 from smdebug.cli.terminal import console, harmless, json_line, print_json
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
-from smdebug.reductions import REDUCTION_NAMES, canonical_reduction
+from smdebug.reductions import canonical_reduction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,8 @@ _CELL = 9
 _FEWEST_STEPS = 5
 _STEPS_IN_JSON = 10
 _ROWS = 50
+# The lines above and below the rows.
+_AROUND = 7
 
 
 def layers(
@@ -188,7 +191,7 @@ class View:
                 None if self.follows else progress.tell,
             )  # fmt: skip
         if not grid.present.any():
-            saved = [each for each in self.trial.present_columns() if each in REDUCTION_NAMES]
+            saved = present_reductions(self.trial)
             raise SMDebugValueError(
                 f"none of {len(names)} tensors was saved with {self.reduction}, or with the "
                 f"values to compute it from; saved were {', '.join(saved) or 'no reductions'}: "
@@ -204,7 +207,9 @@ class View:
         count = self.steps or max((width - longest - 1) // _CELL, 1)
         known = common_steps(self.trial, names, self.mode, count)
         steps = [known[place] for place in spread(len(known), count)]
-        grid = self.grid(names, steps, self.rows or _ROWS)
+        # What is drawn again and again has to fit onto a screen.
+        fitting = min(max(console().height - _AROUND, 1), _ROWS) if self.follows else _ROWS
+        grid = self.grid(names, steps, self.rows or fitting)
         title = Text.assemble((what, "bold"), f", {self.reduction}")
         title.append(" (computed)" if grid.computed else "")
         of = "" if self.mode is ModeKeys.GLOBAL else f" of mode {self.mode.name.lower()}"

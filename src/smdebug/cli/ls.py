@@ -117,7 +117,8 @@ def _table(summaries: list[RunSummary]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for name in ("state", "written"):
         table.add_column(name, no_wrap=True)
-    table.add_column("findings", overflow="fold", min_width=14)
+    told = any(run.findings or run.problem for run in summaries)
+    table.add_column("findings", overflow="fold", min_width=14 if told else None)
     now = time.time()
     for run in summaries:
         broken = run.state == DAMAGED

@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from smdebug.cli.numbers import exact
-from smdebug.cli.series import natural, saved_reductions
+from smdebug.cli.series import natural, present_reductions
 from smdebug.cli.terminal import harmless
 from smdebug.trials.summary import format_of, state_of
 
@@ -58,27 +59,40 @@ def tensor_names(trial: Trial, mode: ModeKeys) -> list[str]:
     return sorted(names, key=natural)
 
 
-def summarise_tensor(trial: Trial, name: str) -> TensorSummary:
-    """What is known of a tensor without reading its values."""
-    steps = trial.rows(name, ["step"])["step"].unique()
-    step = max(steps.to_pylist())
-    columns = ["step", "dtype", "shape", "value", "event_file"]
-    row = next(
-        row for row in trial.rows(name, columns, steps={step}).to_pylist() if row["step"] == step
+def summarise_tensor(trial: Trial, name: str, present: list[str]) -> TensorSummary:
+    """What is known of a tensor without reading its values.
+
+    Args:
+        trial: the run.
+        name: the tensor.
+        present: the reductions that were saved of any tensor.
+    """
+    steps = np.unique(trial.rows(name, ["step"])["step"].to_numpy())
+    step = int(steps[-1])
+    table = trial.rows(
+        name, ["step", "dtype", "shape", "value", "event_file", *present], steps={step}
     )
-    has_values = row["value"] is not None or row["event_file"] is not None
-    reductions = saved_reductions(trial, name, step)
+    place = int(np.flatnonzero(table["step"].to_numpy() == step)[0])
+    row = table.slice(place, 1).to_pylist()[0]
     return TensorSummary(
-        name, row["dtype"], row["shape"], len(steps), step, row["value"], has_values, reductions
+        name,
+        row["dtype"],
+        row["shape"],
+        len(steps),
+        step,
+        row["value"],
+        row["value"] is not None or row["event_file"] is not None,
+        [each for each in present if row[each] is not None],
     )
 
 
 def as_dict(trial: Trial, mode: ModeKeys, progress: Bar) -> dict[str, Any]:
     """All of it, for other programs."""
     names = tensor_names(trial, mode)
+    present = present_reductions(trial)
     tensors = []
     for name in names:
-        tensors.append(vars(summarise_tensor(trial, name)))
+        tensors.append(vars(summarise_tensor(trial, name, present)))
         progress.tell(len(tensors), len(names))
     return {
         "path": trial.path,
@@ -99,12 +113,14 @@ def as_dict(trial: Trial, mode: ModeKeys, progress: Bar) -> dict[str, Any]:
 def draw(trial: Trial, mode: ModeKeys) -> RenderableType:
     """All of it, for a person; of many tensors some."""
     names = tensor_names(trial, mode)
-    parts: list[RenderableType] = [_head(trial), Text("")]
+    parts: list[RenderableType] = [head(trial), Text("")]
     collections = _collections(trial, names)
     if collections:
         parts += [_counts("collection", collections), Text("")]
     if names:
-        parts += [_tensors([summarise_tensor(trial, name) for name in names[:MOST_TENSORS]])]
+        present = present_reductions(trial)
+        some = [summarise_tensor(trial, name, present) for name in names[:MOST_TENSORS]]
+        parts.append(_tensors(some))
         if len(names) > MOST_TENSORS:
             more = f"... and {len(names) - MOST_TENSORS} more; name some, or use --json"
             parts.append(Text(more, "dim"))
@@ -115,7 +131,8 @@ def draw(trial: Trial, mode: ModeKeys) -> RenderableType:
     return Group(*parts)
 
 
-def _head(trial: Trial) -> Table:
+def head(trial: Trial) -> Table:
+    """What it is, in a few lines."""
     workers = trial.workers()
     named = ", ".join(workers[:MOST_WORKERS])
     more = f" and {len(workers) - MOST_WORKERS} more" if len(workers) > MOST_WORKERS else ""

@@ -122,7 +122,7 @@ class Course:
     def _begin(self, step: int) -> None:
         """Decides what is shown, by what was saved at a step."""
         _require_numbers(self._trial, self.name, step)
-        present = saved_reductions(self._trial, self.name, step)
+        present = _saved_reductions(self._trial, self.name, step)
         if self._reduction is None:
             self._reduction = _choice(self._trial, self.name, step, present)
         elif self._reduction not in present and not self._trial.tensor(self.name).values(
@@ -166,9 +166,14 @@ def _by_mode(trial: Trial, name: str, steps: Array) -> list[tuple[ModeKeys, Arra
     return sorted(kept, key=lambda pair: int(np.flatnonzero(pair[1])[0]))
 
 
-def saved_reductions(trial: Trial, name: str, step: int) -> list[str]:
+def present_reductions(trial: Trial) -> list[str]:
+    """The reductions that were saved of any tensor."""
+    return [each for each in trial.present_columns() if each in REDUCTION_NAMES]
+
+
+def _saved_reductions(trial: Trial, name: str, step: int) -> list[str]:
     """The reductions that were saved of a tensor at a step."""
-    present = [each for each in trial.present_columns() if each in REDUCTION_NAMES]
+    present = present_reductions(trial)
     table = trial.rows(name, ["step", *present], steps={step})
     table = table.filter(table["step"].to_numpy() == step)
     return [each for each in present if table[each].null_count < table.num_rows]

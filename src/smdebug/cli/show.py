@@ -58,7 +58,7 @@ def show(
     require_worker(trial, worker)
     if not go_on:
         require_mode(trial, wanted)
-    view = View(trial, tensor, name, wanted, worker, last)
+    view = View(trial, tensor, name, wanted, worker, last, go_on)
     if go_on:
         view.wait()
         follow(trial, view.draw, lambda: view.lines(as_json))
@@ -89,6 +89,7 @@ class View:
         mode: of which steps.
         worker: whose.
         last: how many steps at the end.
+        follows: it is drawn again and again, and has to fit onto a screen.
     """
 
     def __init__(
@@ -99,8 +100,10 @@ class View:
         mode: ModeKeys,
         worker: str | None,
         last: int | None,
+        follows: bool = False,
     ) -> None:
         self._trial, self._text, self._mode = trial, text, mode
+        self._follows = follows
         self._options = (reduction, mode, worker, last)
         self._courses: dict[str, Course] = {}
         self._left_out = 0
@@ -146,10 +149,15 @@ class View:
 
     def draw(self, width: int) -> RenderableType:
         """The picture of it."""
-        parts = [] if self._text else [overview.draw(self._trial, self._mode)]
+        parts: list[RenderableType] = []
+        if self._text is None and self._follows:
+            parts += [overview.head(self._trial), Text("")]
+        elif self._text is None:
+            parts.append(overview.draw(self._trial, self._mode))
         found = self.series()
+        brief = self._follows or self._text is None
         if found:
-            parts.append(draw_courses(found, self._mode, width, brief=self._text is None))
+            parts.append(draw_courses(found, self._mode, width, brief))
         if self._left_out:
             parts.append(Text(_left_out(self._left_out), "dim"))
         return Group(*parts)
