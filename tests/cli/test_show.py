@@ -126,9 +126,9 @@ def test_the_picture_of_a_scalar(runs: Path) -> None:
     table = [line.split() for line in lines[head + 1 :]]
     assert table[0] == ["0", "eval", "1"]
     assert table[-1] == ["39", "train", f"{loss(39):.7g}"]
-    assert {"11": "NaN", "12": "NaN", "25": "Inf", "26": "-Inf"}.items() <= {
-        row[0]: row[2] for row in table
-    }.items()
+    # Where each mode begins, and ends, not to be finite.
+    broken = {"11": "NaN", "25": "Inf", "26": "-Inf"}
+    assert broken.items() <= {row[0]: row[2] for row in table}.items()
 
 
 def test_several_tensors(runs: Path) -> None:
@@ -303,7 +303,7 @@ def test_a_terminal(runs: Path) -> None:
     assert "\x1b[?25l" in shown
     assert re.search(r"NaN ┤\x1b\[0m\x1b\[1;91m +xx", shown)
     code, coloured = on_terminal(runs, "show", "v2", "loss")
-    assert (code, "\x1b[1;91mNaN" in coloured) == (0, True)
+    assert (code, bool(re.search(r"\x1b\[1;91m *NaN", coloured))) == (0, True)
     code, plain = on_terminal(runs, "show", "v2", "loss", NO_COLOR="1")
     assert (code, "91m" in plain, "NaN" in plain) == (0, False, True)
 
