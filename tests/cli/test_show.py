@@ -175,7 +175,10 @@ def test_workers(runs: Path) -> None:
         (["nowhere"], "a hook has saved to, got 'nowhere'"),
         (["v2", "losss"], "Tensor losss is not in this trial. Nearest names: loss"),
         (["v2", "loss", "--reduction", "l3"], "unknown reduction 'l3'; expected one of min, max"),
-        (["v2", "gradient/a", "--reduction", "l2"], "saved were mean, abs_max"),
+        (
+            ["v2", "gradient/a", "--reduction", "l2"],
+            "that were saved: mean, abs_max: choose",
+        ),
         (["v2", "loss", "--mode", "predict"], "(train, eval), got 'predict'"),
         (["v2", "loss", "--mode", "training"], "--mode must be one of"),
         (["v2", "loss", "--worker", "w7"], "Invalid worker: w7; the workers here are worker_0"),

@@ -281,7 +281,7 @@ def _fitted(name: str, width: int) -> str:
 
 def _left_out(grid: Grid) -> Text:
     total = grid.left_out + len(grid.names)
-    line = Text(f"{grid.left_out} of {total} tensors are left out; --rows N shows more", "dim")
+    line = Text.assemble((f"{grid.left_out} of {total} tensors are left out", "dim"))
     if grid.broken:
-        line.append(f"; {grid.broken} of those have NaN or Inf", "bold bright_red")
-    return line
+        line.append(f", {grid.broken} with NaN or Inf", "bold bright_red")
+    return line.append("; --rows N shows more", "dim")

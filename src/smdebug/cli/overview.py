@@ -144,7 +144,7 @@ def head(trial: Trial) -> Table:
     table = Table.grid(padding=(0, 2))
     for name, text in (
         ("run", trial.path),
-        ("format", format_of(trial.store)),
+        ("format", format_of(trial.store) or "-"),
         ("state", state_of(trial.store)),
         ("workers" if len(workers) > 1 else "worker", named + more),
         ("steps", ", ".join(modes) or "none yet"),
@@ -189,7 +189,8 @@ def _tensors(tensors: list[TensorSummary]) -> Table:
 def _saved(tensor: TensorSummary) -> Text:
     if tensor.value is not None:
         return Text(exact(tensor.value), "" if math.isfinite(tensor.value) else "bold bright_red")
-    return Text(", ".join([*(["values"] if tensor.has_values else []), *tensor.reductions]))
+    saved = [*(["values"] if tensor.has_values else []), *tensor.reductions]
+    return Text(", ".join(saved) or "shape")
 
 
 def _findings(findings: list[Finding]) -> list[RenderableType]:

@@ -125,15 +125,14 @@ class Course:
         present = _saved_reductions(self._trial, self.name, step)
         if self._reduction is None:
             self._reduction = _choice(self._trial, self.name, step, present)
-        elif self._reduction not in present and not self._trial.tensor(self.name).values(
-            steps=[step]
-        ):
+        self._saved = self._reduction is None or self._reduction in present
+        if not self._saved and not self._trial.tensor(self.name).values(steps=[step]):
+            remedy = ": choose one of them with --reduction" if present else ""
             raise SMDebugValueError(
                 f"{self.name} was saved without {self._reduction}, and without the values to "
-                f"compute it from; saved were {', '.join(present) or 'none'}: choose one of them "
-                "with --reduction"
+                f"compute it from; reductions that were saved: {', '.join(present) or 'none'}"
+                f"{remedy}"
             )
-        self._saved = self._reduction is None or self._reduction in present
         self._begun = True
 
     def _add(self, steps: Array, values: Array) -> None:

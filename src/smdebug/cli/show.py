@@ -138,14 +138,28 @@ class View:
         else:
             names = matching(names, self._text)
         found: list[Series] = []
-        for name in names[:MOST_CURVES]:
-            course = self._courses.setdefault(name, Course(self._trial, name, *self._options))
-            found += course.look()
+        for name in names:
+            found += self._look(name, several=len(names) > 1)
             if len(found) >= MOST_CURVES:
                 break
+        if self._text is not None and not found:
+            raise SMDebugValueError(
+                f"none of {len(names)} tensors has a course that can be drawn: they hold text, or "
+                "were saved without the numbers asked for"
+            )
         shown = {each.tensor for each in found[:MOST_CURVES]}
         self._left_out = len(names) - len(shown)
         return found[:MOST_CURVES]
+
+    def _look(self, name: str, several: bool) -> list[Series]:
+        """The course of a tensor; none of one without numbers that is only one of several."""
+        course = self._courses.setdefault(name, Course(self._trial, name, *self._options))
+        try:
+            return course.look()
+        except SMDebugValueError:
+            if several:
+                return []
+            raise
 
     def draw(self, width: int) -> RenderableType:
         """The picture of it."""
@@ -170,7 +184,7 @@ class View:
             names = matching(overview.tensor_names(self._trial, self._mode), self._text)
             found = []
             for count, name in enumerate(names, 1):
-                found += Course(self._trial, name, *self._options).look()
+                found += self._look(name, several=len(names) > 1)
                 progress.tell(count, len(names))
         return [_as_dict(each) for each in found]
 
@@ -196,7 +210,8 @@ class View:
 
 
 def _left_out(count: int) -> str:
-    return f"{count} more tensors are left out; name fewer, or use --json without --follow"
+    what = "tensor is" if count == 1 else "tensors are"
+    return f"{count} more {what} left out; name fewer, or use --json without --follow"
 
 
 def _as_dict(series: Series) -> dict[str, Any]:
