@@ -132,7 +132,7 @@ def browser(session: nox.Session) -> None:
 def demo(session: nox.Session) -> None:
     """Two deep networks, one of which cannot learn, and what their runs tell about it."""
     install(session, "-e", ".[demo]", TORCH)
-    session.run("python", "-m", "demo", *session.posargs)
+    session.run("smdebug", "demo", *session.posargs)
 
 
 @nox.session

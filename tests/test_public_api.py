@@ -60,7 +60,7 @@ SIGNATURES = {
     "smdebug.trials.Trial.to_arrow": "self columns",
     "smdebug.trials.Tensor.value": "self step_num mode worker",
     "smdebug.trials.Tensor.values": "self mode worker steps",
-    "smdebug.trials.Tensor.series": "self reduction mode worker abs",
+    "smdebug.trials.Tensor.series": "self reduction mode worker abs steps",
     "smdebug.trials.Tensor.reduction_value": "self step_num reduction_name mode worker abs",
     "smdebug.trials.Tensor.reduction_values": "self step_num mode worker",
     "smdebug.trials.Tensor.shape": "self step_num mode worker",

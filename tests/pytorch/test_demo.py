@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from matplotlib import image
-
-ROOT = Path(__file__).parent.parent.parent
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+from tests.command import smdebug, started
 
 
 def run(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-W", "error", "-m", "demo", *arguments]
-    done = subprocess.run(
-        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return smdebug(folder, "demo", *arguments).stdout
 
 
 @pytest.fixture(scope="module")
@@ -72,16 +62,7 @@ def test_a_second_run_leaves_the_first_alone(printed: tuple[Path, str]) -> None:
 
 
 def test_an_interrupt_is_clean(tmp_path: Path) -> None:
-    # As at a terminal: a shell starts what runs in the background with interrupts switched off.
-    program = (
-        "import runpy, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "sys.argv[0] = 'demo'; runpy.run_module('demo', run_name='__main__')"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path / "run"), "--steps", "1000000"]
-    demo = subprocess.Popen(
-        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    with demo:
+    with started(tmp_path, "demo", "run", "--steps", "1000000") as demo:
         assert demo.stdout is not None
         began = any("learn to tell" in line for line in iter(demo.stdout.readline, ""))
         demo.send_signal(signal.SIGINT)

@@ -511,6 +511,38 @@ def test_series_of_mixed_sources(trial: Trial, rich: Rich) -> None:
     assert steps.tolist() == [0, 9]
 
 
+def test_series_of_some_steps(trial: Trial, rich: Rich) -> None:
+    steps, values = trial.tensor("loss").series(mode=TRAIN, steps=[2, 3, 7])
+    np.testing.assert_array_equal(steps, [2, 7])
+    np.testing.assert_array_equal(values, [entry_of(rich, "loss", step).value for step in (2, 9)])
+    steps, norms = trial.tensor("fc/weight:0").series("l2", steps=[4])
+    np.testing.assert_array_equal(steps, [4])
+    value = entry_of(rich, "fc/weight:0", 4).value
+    assert value is not None
+    np.testing.assert_allclose(norms, np.linalg.norm(value.astype(np.float64)), rtol=1e-6)
+    assert [len(each) for each in trial.tensor("loss").series(steps=[])] == [0, 0]
+
+
+def test_values_to_reduce_are_read_some_at_a_time(
+    rich: Rich, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = create_trial(rich[0])
+    whole = trial.tensor("fc/weight:0").series("std")
+    monkeypatch.setattr("smdebug.trials.tensor._MOST_BYTES", 1)
+    together = []
+    read = trial.row_values
+
+    def noted(table: Any, tensor: str | None = None) -> Any:
+        together.append(table.num_rows)
+        return read(table, tensor)
+
+    monkeypatch.setattr(trial, "row_values", noted)
+    for one, other in zip(whole, trial.tensor("fc/weight:0").series("std"), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert together == [1] * len(whole[0])
+    assert len(together) > 1
+
+
 def test_series_of_what_was_never_saved(trial: Trial) -> None:
     for name, reduction in (("gradient/fc", "max"), ("bare", "min"), ("bare", None)):
         steps, values = trial.tensor(name).series(reduction)

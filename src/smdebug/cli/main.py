@@ -15,10 +15,14 @@ import typer
 from smdebug._version import __version__
 from smdebug.cli.check import check
 from smdebug.cli.compact import compact
+from smdebug.cli.demo.command import demo
 from smdebug.cli.diff import diff
 from smdebug.cli.export import export
+from smdebug.cli.layers import layers
+from smdebug.cli.ls import ls
 from smdebug.cli.rules import rules
 from smdebug.cli.run import run
+from smdebug.cli.show import show
 from smdebug.cli.terminal import say
 from smdebug.exceptions import SMDebugError
 
@@ -34,12 +38,11 @@ app = typer.Typer(
 )
 # What follows the script is the script's, whatever it looks like.
 app.command(context_settings={"allow_interspersed_args": False})(run)
+for command in (ls, show, layers, rules, diff, check, compact):
+    app.command()(command)
 # `export tensorboard RUN LOGDIR` has one argument more than `export RUN OUT`.
 app.command(context_settings={"allow_extra_args": True})(export)
-app.command()(rules)
-app.command()(check)
-app.command()(compact)
-app.command()(diff)
+app.command()(demo)
 
 
 @app.callback(invoke_without_command=True)

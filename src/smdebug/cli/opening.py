@@ -6,7 +6,12 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smdebug.exceptions import MissingCollectionFiles, SMDebugValueError, TrialNotFound
+from smdebug.exceptions import (
+    InvalidWorker,
+    MissingCollectionFiles,
+    SMDebugValueError,
+    TrialNotFound,
+)
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.patient import READING_SECONDS, patient
 from smdebug.storage.store import open_store
@@ -65,6 +70,23 @@ def mode_named(name: str | None) -> ModeKeys:
         return ModeKeys[name.upper()]
     known = [mode.name.lower() for mode in ModeKeys]
     raise SMDebugValueError(f"--mode must be one of {', '.join(known)}, got {name!r}")
+
+
+def require_mode(trial: Trial, mode: ModeKeys) -> None:
+    """Raises `SMDebugValueError` when a run has no steps of a mode."""
+    known = [each.name.lower() for each in trial.modes()]
+    if mode is not ModeKeys.GLOBAL and mode.name.lower() not in known:
+        raise SMDebugValueError(
+            f"--mode must be one that the run has steps of ({', '.join(known) or 'none'}), got "
+            f"{mode.name.lower()!r}"
+        )
+
+
+def require_worker(trial: Trial, worker: str | None) -> None:
+    """Raises `InvalidWorker` when a run has no worker of this name."""
+    known = trial.workers()
+    if worker is not None and worker not in known:
+        raise InvalidWorker(worker, tuple(known))
 
 
 def nearest_paths(path: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
@@ -20,6 +21,10 @@ def console() -> Console:
 
     Texts of a run are given to it as `rich.text.Text(harmless(name))`: names are other people's.
     """
+    # A terminal that cannot show a character is no reason to stop.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     return Console(highlight=False, markup=False, emoji=False)
 
 
@@ -29,6 +34,11 @@ def print_json(value: Any) -> None:
     Numbers that JSON has no word for are the strings "NaN", "Infinity" and "-Infinity".
     """
     sys.stdout.write(json.dumps(_plain(value), indent=2, allow_nan=False) + "\n")
+
+
+def json_line(value: Any) -> str:
+    """A value as JSON on one line; see `print_json`."""
+    return json.dumps(_plain(value), allow_nan=False)
 
 
 def harmless(text: str) -> str:

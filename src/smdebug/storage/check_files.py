@@ -7,10 +7,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import IndexReaderException
-from smdebug.storage.claim import LOCKS_PREFIX
 from smdebug.storage.control import CONTROL_PREFIX
 from smdebug.storage.findings import FINDINGS_PREFIX, check_file
 from smdebug.storage.layout import COLLECTIONS_PREFIX, END_KEY, parse_collections_worker
+from smdebug.storage.locks import LOCKS_PREFIX
 from smdebug.storage.record_scan import Pieces, scan_records
 
 if TYPE_CHECKING:

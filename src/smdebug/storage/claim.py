@@ -7,22 +7,19 @@ so what a crashed run leaves behind never stops the next one. Runs in object sto
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from smdebug.exceptions import SMDebugRuntimeError
+from smdebug.storage.locks import LOCKS_PREFIX, SUFFIX, lock, lock_path, unlock
 
 if TYPE_CHECKING:
     from smdebug.storage.store import Store
 
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - not on Windows
-    fcntl = None  # type: ignore[assignment]
-
-LOCKS_PREFIX = "locks/"
-_SUFFIX = ".lock"
+# Who asks whether a run is being written has its lock for a moment, and is no writer.
+_TRIES, _PAUSE = 5, 0.01
 
 
 class Claimed(SMDebugRuntimeError):
@@ -40,7 +37,7 @@ class Claimed(SMDebugRuntimeError):
 def claimed_workers(store: Store) -> list[str]:
     """The workers that have ever claimed to write to a run; the claims may be over."""
     names = [key.removeprefix(LOCKS_PREFIX) for key in store.list(LOCKS_PREFIX)]
-    return [unquote(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX)]
+    return [unquote(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX)]
 
 
 class Claim:
@@ -52,8 +49,8 @@ class Claim:
     """
 
     def __init__(self, store: Store, worker: str) -> None:
-        path = store.path(f"{LOCKS_PREFIX}{quote(worker, safe='')}{_SUFFIX}")
-        self._path = None if path is None or fcntl is None else Path(path)
+        path = lock_path(store, worker)
+        self._path = None if path is None else Path(path)
         self._worker = worker
         self._file: int | None = None
 
@@ -98,7 +95,7 @@ class Claim:
         """Gives the claim up. The file stays: removing it could remove a successor's."""
         if self._file is not None:
             # Said explicitly: a forked child that still lives has the file open too.
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            unlock(self._file)
             self.leave()
 
     def leave(self) -> None:
@@ -108,17 +105,17 @@ class Claim:
             self._file = None
 
     def _lock(self, file: int) -> None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            owner = os.pread(file, 20, 0).decode(errors="replace").strip() or "unknown"
-            assert self._path is not None
-            raise Claimed(
-                owner,
-                f"another live process (number {owner}) writes to {self._path.parent.parent} as "
-                f"{self._worker}; expected each process to have its own out_dir or worker: give "
-                "this one another out_dir, or another name with worker=...",
-            ) from error
-        except OSError:
-            # A file system without locks: nothing can be said, so nothing is claimed.
-            return
+        for left in reversed(range(_TRIES)):
+            # On a file system without locks nothing can be said, so nothing is claimed.
+            if lock(file) is not False:
+                return
+            if left:
+                time.sleep(_PAUSE)
+        owner = os.pread(file, 20, 0).decode(errors="replace").strip() or "unknown"
+        assert self._path is not None
+        raise Claimed(
+            owner,
+            f"another live process (number {owner}) writes to {self._path.parent.parent} as "
+            f"{self._worker}; expected each process to have its own out_dir or worker: give "
+            "this one another out_dir, or another name with worker=...",
+        )

@@ -103,6 +103,19 @@ class ObjectStore:
         keys = self._ask(paths)
         return iter(sorted(key for key in keys if key.startswith(prefix) and key > after))
 
+    def entries(self) -> Iterator[tuple[str, int, float]]:
+        """Yields key, size in bytes and time of writing of everything there is."""
+        import obstore
+
+        def found(bucket: Bucket) -> list[tuple[str, int, float]]:
+            return [
+                (item["path"], item["size"], item["last_modified"].timestamp())
+                for batch in obstore.list(bucket)
+                for item in batch
+            ]
+
+        return iter(self._ask(found))
+
     def delete(self, key: str) -> None:
         import obstore
 

@@ -28,12 +28,14 @@ from smdebug.trials.rows import RowIndex
 from smdebug.trials.steps import StepState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from smdebug.trials.trial import Trial
 
 __all__ = ["StepState", "Tensor"]
 
+# Of values that are only read to be reduced.
+_MOST_BYTES = 64 << 20
 # From here on all rows of a tensor are read at once.
 _FEW = 3
 _KEY_COLUMNS = ["worker", "step", "mode", "mode_step"]
@@ -181,6 +183,7 @@ class Tensor:
         mode: ModeKeys = ModeKeys.GLOBAL,
         worker: str | None = None,
         abs: bool = False,
+        steps: Iterable[int] | None = None,
     ) -> tuple[Array, Array]:
         """The course of a reduction, or of a scalar, in one pass.
 
@@ -190,6 +193,7 @@ class Tensor:
             mode: the numbering of the steps.
             worker: whose; the first one's when None.
             abs: reduce the absolute values.
+            steps: which steps; all that were saved when None.
 
         Returns:
             Two arrays of equal length: steps and values. Steps without either are left out.
@@ -197,34 +201,38 @@ class Tensor:
         Example:
             >>> steps, norms = trial.tensor("gradient/fc.weight").series("l2")  # doctest: +SKIP
         """
+        wanted = None if steps is None else set(steps)
         if reduction is None:
-            return self._scalar_series(mode, worker)
+            return self._scalar_series(mode, worker, wanted)
         name = canonical_reduction(reduction, abs)
         rows = self._rows([name])
-        found = self._chosen(rows, mode, worker, None)
+        found = self._among(rows, mode, worker, wanted)
         column = rows.column(name)
         values = [column[row] for row in found.values()]
         if any(value is None for value in values):
-            return self._computed_series(name, mode, worker)
+            return self._computed_series(name, mode, worker, wanted)
         return np.array(list(found), np.int64), np.array(values, np.float64)
 
     def _computed_series(
-        self, name: str, mode: ModeKeys, worker: str | None
+        self, name: str, mode: ModeKeys, worker: str | None, wanted: set[int] | None
     ) -> tuple[Array, Array]:
         """A reduction that was not saved everywhere."""
         rows = self._rows([name, *VALUE_COLUMNS], refresh=False)
-        found = self._chosen(rows, mode, worker, None)
+        found = self._among(rows, mode, worker, wanted)
         column = rows.column(name)
         missing = {step: row for step, row in found.items() if column[row] is None}
-        raw = self._read_values(rows, list(missing.values()))
         values = {step: column[row] for step, row in found.items()}
-        for step, value in zip(missing, raw, strict=True):
-            values[step] = None if value is None else float(compute_reduction(value, name))
+        for some in _some_bytes(missing, rows.column("length")):
+            raw = self._read_values(rows, [missing[step] for step in some])
+            for step, value in zip(some, raw, strict=True):
+                values[step] = None if value is None else float(compute_reduction(value, name))
         return _present(values, np.dtype(np.float64))
 
-    def _scalar_series(self, mode: ModeKeys, worker: str | None) -> tuple[Array, Array]:
+    def _scalar_series(
+        self, mode: ModeKeys, worker: str | None, wanted: set[int] | None
+    ) -> tuple[Array, Array]:
         rows = self._rows(VALUE_COLUMNS)
-        found = self._chosen(rows, mode, worker, None)
+        found = self._among(rows, mode, worker, wanted)
         table = rows.table.take(np.array(list(found.values()), np.int64))
         names = set(table["dtype"].to_pylist())
         if len(names) == 1 and not table["value"].null_count:
@@ -381,6 +389,13 @@ class Tensor:
         reach = self.trial.last_complete_step if worker is None else None
         return rows.by_step(mode, worker, reach)
 
+    def _among(
+        self, rows: RowIndex, mode: ModeKeys, worker: str | None, wanted: set[int] | None
+    ) -> dict[int, int]:
+        """Rows by step: those of the wanted steps that are there."""
+        found = self._chosen(rows, mode, worker, None)
+        return found if wanted is None else {s: row for s, row in found.items() if s in wanted}
+
     def _read_values(self, rows: RowIndex, chosen: list[int]) -> list[Array | None]:
         if not chosen:
             return []
@@ -388,6 +403,19 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"<Tensor {self.name!r} of trial {self.trial.name!r}>"
+
+
+def _some_bytes(rows: dict[int, int], lengths: list[int | None]) -> Iterator[list[int]]:
+    """Steps, as many at a time as their values may be in memory together."""
+    some: list[int] = []
+    size = 0
+    for step, row in rows.items():
+        if size > _MOST_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(step)
+        size += lengths[row] or 0
+    yield some
 
 
 def _present(values: dict[int, Any], kind: np.dtype[Any]) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 
-from demo.look import VANISHED, Findings, headline
+from smdebug.cli.demo.look import VANISHED, Findings, headline
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-import argparse
-import io
-import sys
 import time
 from itertools import count
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from demo.figure import save_figure
-from demo.look import conclusion, look
-from demo.terminal import COLOURS, heat_table, loss_plot
-from demo.train import ACTIVATIONS, DEPTH, train
+from smdebug.cli.demo.figure import save_figure
+from smdebug.cli.demo.look import conclusion, look
+from smdebug.cli.demo.terminal import COLOURS, heat_table, loss_plot
+from smdebug.cli.demo.train import ACTIVATIONS, DEPTH, train
+from smdebug.cli.terminal import console as output
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
 
 
-def main() -> None:
-    """Does all of it, as the command line says."""
-    parser = argparse.ArgumentParser(
-        prog="demo", description="Two deep networks on the same data, one of which cannot learn."
-    )
-    parser.add_argument("directory", nargs="?", type=Path, default=Path("runs/demo"))
-    parser.add_argument("--steps", type=int, default=1500, help="how long each network trains")
-    arguments = parser.parse_args()
-    if arguments.steps < 20:
-        parser.error(f"--steps must be at least 20, got {arguments.steps}")
-    # A terminal that cannot show a character is no reason to stop.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    console = Console(highlight=False)
-    folder = fresh(arguments.directory)
+def run(directory: Path, steps: int) -> None:
+    """Does all of it.
+
+    Args:
+        directory: where the runs go; another one beside it when it holds something.
+        steps: how long each network trains.
+    """
+    console = output()
+    folder = fresh(directory)
     try:
-        train_all(folder, arguments.steps, console)
+        train_all(folder, steps, console)
         show(folder, console)
     except KeyboardInterrupt:
         console.print(f"\nstopped; what was saved until then is in {folder}", soft_wrap=True)
@@ -91,3 +86,5 @@ def show(folder: Path, console: Console) -> None:
     for found in all_found:
         console.print(f"  {folder / found.network}", soft_wrap=True)
     console.print(f"as a picture: {picture}", soft_wrap=True)
+    console.print(f"\nto look further: smdebug show {folder / 'sigmoid'}", soft_wrap=True)
+    console.print(f"                 smdebug layers {folder / 'sigmoid'}", soft_wrap=True)

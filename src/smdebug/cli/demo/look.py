@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug import create_trial, modes
+from smdebug.mode_keys import ModeKeys
+from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,10 +75,10 @@ def look(network: str, directory: Path) -> Findings:
     trial = create_trial(str(directory))
     names = trial.tensor_names(regex=r"^gradient/.*layer\d+\.weight$")
     names.sort(key=lambda name: int(re.findall(r"layer(\d+)", name)[0]))
-    (loss,) = trial.tensor_names(collection="losses", mode=modes.TRAIN)
-    _, losses = trial.tensor(loss).series(mode=modes.TRAIN)
-    _, accuracy = trial.tensor("scalar/accuracy").series(mode=modes.EVAL)
-    series = [trial.tensor(name).series("l2", mode=modes.TRAIN) for name in names]
+    (loss,) = trial.tensor_names(collection="losses", mode=ModeKeys.TRAIN)
+    _, losses = trial.tensor(loss).series(mode=ModeKeys.TRAIN)
+    _, accuracy = trial.tensor("scalar/accuracy").series(mode=ModeKeys.EVAL)
+    series = [trial.tensor(name).series("l2", mode=ModeKeys.TRAIN) for name in names]
     return Findings(
         network=network,
         trial=trial,
@@ -92,7 +93,7 @@ def look(network: str, directory: Path) -> Findings:
 def moved(trial: Trial, weight: str) -> float:
     """The distance between the first and the last saved value, relative to the first."""
     tensor = trial.tensor(weight)
-    first, *_, last = tensor.values(mode=modes.TRAIN).values()
+    first, *_, last = tensor.values(mode=ModeKeys.TRAIN).values()
     return float(np.linalg.norm(last - first) / np.linalg.norm(first))
 
 

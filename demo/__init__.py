@@ -1,4 +1,0 @@
-"""Two deep networks on the same data, one of which cannot learn, and what their runs tell about it.
-
-python -m demo [DIRECTORY] [--steps N]
-"""

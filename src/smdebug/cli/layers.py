@@ -1,0 +1,287 @@
+"""`smdebug layers`: a reduction of every layer at some steps, as a table of colours."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from smdebug.cli.follow import changes, follow
+from smdebug.cli.grid import Grid, common_steps, read_grid, spread
+from smdebug.cli.heat import Heat
+from smdebug.cli.numbers import exact
+from smdebug.cli.opening import mode_named, open_run, require_mode, require_worker
+from smdebug.cli.options import AsJson, Follow, ModeName, RunPath, WorkerName, help_text
+from smdebug.cli.overview import tensor_names
+from smdebug.cli.progress import Bar
+from smdebug.cli.series import present_reductions
+from smdebug.cli.terminal import console, harmless, json_line, print_json
+from smdebug.config.collection import CollectionKeys
+from smdebug.exceptions import SMDebugValueError
+from smdebug.mode_keys import ModeKeys
+from smdebug.reductions import canonical_reduction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from smdebug.trials.trial import Trial
+
+# What is shown when nothing is named.
+_DEFAULTS = (CollectionKeys.GRADIENTS, CollectionKeys.WEIGHTS)
+_CELL = 9
+# So many steps fit beside names that are long.
+_FEWEST_STEPS = 5
+_STEPS_IN_JSON = 10
+_ROWS = 50
+# The lines above and below the rows.
+_AROUND = 7
+
+
+def layers(
+    run: RunPath,
+    reduction: Annotated[
+        str, typer.Option("--reduction", help="Which number: l2, mean ...", metavar="NAME")
+    ] = "l2",
+    collection: Annotated[
+        str | None,
+        typer.Option(help="Tensors of this collection.", show_default="gradients, else weights"),
+    ] = None,
+    regex: Annotated[
+        str | None, typer.Option(help="Tensors in whose name this is found.", metavar="R")
+    ] = None,
+    mode: ModeName = None,
+    worker: WorkerName = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="So many steps, evenly spread.", metavar="N", min=1),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(help="So many tensors, evenly spread.", metavar="N", min=1),
+    ] = None,
+    go_on: Follow = False,
+    as_json: AsJson = False,
+) -> None:
+    # The help is that below; a docstring here would be shown in its place.
+    name = canonical_reduction(reduction)
+    wanted = mode_named(mode)
+    trial = open_run(run)
+    require_worker(trial, worker)
+    view = View(trial, name, collection, _compiled(regex), wanted, worker, steps, rows, go_on)
+    if go_on:
+        view.wait()
+        follow(trial, view.draw, lambda: view.lines(as_json))
+        return
+    require_mode(trial, wanted)
+    if as_json:
+        print_json(view.as_json())
+    else:
+        output = console()
+        output.print(view.draw(output.width))
+
+
+layers.__doc__ = help_text(
+    "Shows a number of every layer at some steps as a table of colours: tensors down, in the "
+    "order of their execution, steps across.",
+    "smdebug layers runs/one",
+    "smdebug layers runs/one --collection weights --reduction abs_max --mode train",
+    "smdebug layers runs/one --regex 'layer[1-4].*bias' --steps 4 --follow",
+)
+
+
+def _compiled(regex: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if regex is None else re.compile(regex)
+    except re.error as error:
+        raise SMDebugValueError(
+            f"--regex must be a regular expression, got {regex!r}: {error}"
+        ) from error
+
+
+@dataclass
+class View:
+    """What is shown of a run.
+
+    Attributes:
+        trial: the run.
+        reduction: as the index spells it.
+        collection: whose tensors; see `_DEFAULTS` when neither it nor a pattern is given.
+        pattern: found in the names of the tensors.
+        mode: the numbering of the steps.
+        worker: whose.
+        steps: how many; as many as fit when None.
+        rows: how many tensors.
+        follows: it is drawn again and again, without a bar.
+    """
+
+    trial: Trial
+    reduction: str
+    collection: str | None
+    pattern: re.Pattern[str] | None
+    mode: ModeKeys
+    worker: str | None
+    steps: int | None
+    rows: int | None
+    follows: bool = False
+    _told: int = field(default=-1, init=False)
+
+    def wait(self) -> None:
+        """Waits until the job has saved such tensors, or ends without."""
+        for _ in changes(self.trial):
+            try:
+                self._chosen()
+                return
+            except SMDebugValueError as error:
+                missing = error
+        raise missing
+
+    def _chosen(self) -> tuple[str, list[str]]:
+        """What the tensors are, in a word, and their names.
+
+        Raises:
+            SMDebugValueError: there are none.
+        """
+        names = tensor_names(self.trial, self.mode)
+        known = self.trial.collections()
+        what = self.collection
+        if what is None and self.pattern is None:
+            what = next((key for key in _DEFAULTS if self._of(key, names)), None)
+            if what is None:
+                raise SMDebugValueError(
+                    f"the run has neither {' nor '.join(_DEFAULTS)}; name a --collection of "
+                    f"{', '.join(sorted(known)) or 'none'}, or a --regex"
+                )
+        if what is not None and what != CollectionKeys.ALL and what not in known:
+            raise SMDebugValueError(
+                f"--collection must be one of {', '.join(sorted(known))}, got {what!r}"
+            )
+        found = names if what is None else self._of(what, names)
+        if self.pattern is not None:
+            found = [name for name in found if self.pattern.search(name)]
+        if not found:
+            asked = [] if what is None else [f"of collection {what!r}"]
+            asked += [] if self.pattern is None else [f"whose name has {self.pattern.pattern!r}"]
+            raise SMDebugValueError(
+                f"the run has no tensors {' '.join(asked)}; smdebug show lists what it has"
+            )
+        return what or "tensors", found
+
+    def _of(self, collection: str, names: list[str]) -> list[str]:
+        if collection == CollectionKeys.ALL:
+            return names
+        known = self.trial.collection(collection)
+        return [name for name in names if known.matches(name)]
+
+    def grid(self, names: list[str], steps: list[int], rows: int | None) -> Grid:
+        """The numbers.
+
+        Raises:
+            SMDebugValueError: there is not one.
+        """
+        with Bar() as progress:
+            grid = read_grid(
+                self.trial, names, steps, self.reduction, self.mode, self.worker, rows,
+                None if self.follows else progress.tell,
+            )  # fmt: skip
+        if not grid.present.any():
+            saved = present_reductions(self.trial)
+            raise SMDebugValueError(
+                f"none of {len(names)} tensors was saved with {self.reduction}, or with the "
+                f"values to compute it from; saved were {', '.join(saved) or 'no reductions'}: "
+                "choose one of them with --reduction"
+            )
+        return grid
+
+    def draw(self, width: int) -> RenderableType:
+        """The table for a terminal of so many columns."""
+        what, names = self._chosen()
+        room = max(20, width - 1 - _CELL * _FEWEST_STEPS)
+        longest = min(max(len(harmless(name)) for name in names), room)
+        count = self.steps or max((width - longest - 1) // _CELL, 1)
+        known = common_steps(self.trial, names, self.mode, count)
+        steps = [known[place] for place in spread(len(known), count)]
+        # What is drawn again and again has to fit onto a screen.
+        fitting = min(max(console().height - _AROUND, 1), _ROWS) if self.follows else _ROWS
+        grid = self.grid(names, steps, self.rows or fitting)
+        title = Text.assemble((what, "bold"), f", {self.reduction}")
+        title.append(" (computed)" if grid.computed else "")
+        of = "" if self.mode is ModeKeys.GLOBAL else f" of mode {self.mode.name.lower()}"
+        title.append(f", at {len(steps)} of {len(known)} steps{of}")
+        heat = Heat.of(grid.values[grid.present])
+        parts = [title, _table(grid, heat, longest), Text(""), heat.legend()]
+        if grid.left_out:
+            parts.append(_left_out(grid))
+        return Group(*parts)
+
+    def as_json(self) -> Any:
+        """The same for other programs: all tensors, unless told otherwise."""
+        _, names = self._chosen()
+        count = self.steps or _STEPS_IN_JSON
+        known = common_steps(self.trial, names, self.mode, count)
+        steps = [known[place] for place in spread(len(known), count)]
+        grid = self.grid(names, steps, self.rows)
+        cells = zip(grid.values.tolist(), grid.present.tolist(), strict=True)
+        return {
+            "reduction": self.reduction,
+            "mode": self.mode.name,
+            "steps": steps,
+            "tensors": grid.names,
+            "values": [
+                [value if there else None for value, there in zip(*row, strict=True)]
+                for row in cells
+            ],
+        }
+
+    def lines(self, as_json: bool) -> Iterator[str]:
+        """What has come since they were last asked for: step, tensor, value."""
+        _, names = self._chosen()
+        for step in common_steps(self.trial, names, self.mode):
+            if step <= self._told:
+                continue
+            self._told = step
+            grid = self.grid(names, [step], self.rows)
+            for name, (value,), (there,) in zip(
+                grid.names, grid.values.tolist(), grid.present.tolist(), strict=True
+            ):
+                if there and as_json:
+                    yield json_line({"step": step, "tensor": name, "value": value})
+                elif there:
+                    yield f"{step}\t{harmless(name)}\t{exact(value)}"
+
+
+def _table(grid: Grid, heat: Heat, longest: int) -> Table:
+    table = Table(box=None, padding=0, pad_edge=False, header_style="dim")
+    table.add_column("tensor", no_wrap=True, width=longest + 1)
+    for step in grid.steps:
+        table.add_column(f"{step:>{_CELL - 1}} ", min_width=_CELL, no_wrap=True)
+    rows = zip(grid.names, grid.values.tolist(), grid.present.tolist(), strict=True)
+    for name, values, present in rows:
+        cells = [
+            heat.cell(value if there else None, _CELL)
+            for value, there in zip(values, present, strict=True)
+        ]
+        table.add_row(Text(_fitted(harmless(name), longest)), *cells)
+    return table
+
+
+def _fitted(name: str, width: int) -> str:
+    """A name that fits; both of its ends tell most."""
+    if len(name) <= width:
+        return name
+    front = (width - 1) // 3
+    return f"{name[:front]}…{name[len(name) - (width - 1 - front) :]}"
+
+
+def _left_out(grid: Grid) -> Text:
+    total = grid.left_out + len(grid.names)
+    line = Text.assemble((f"{grid.left_out} of {total} tensors are left out", "dim"))
+    if grid.broken:
+        line.append(f", {grid.broken} with NaN or Inf", "bold bright_red")
+    return line.append("; --rows N shows more", "dim")

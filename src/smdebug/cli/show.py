@@ -1,0 +1,224 @@
+"""`smdebug show`: a run at a glance, or the course of its tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from smdebug.cli import overview
+from smdebug.cli.courses import draw_courses
+from smdebug.cli.follow import changes, follow
+from smdebug.cli.numbers import exact
+from smdebug.cli.opening import mode_named, open_run, require_mode, require_worker
+from smdebug.cli.options import AsJson, Follow, ModeName, RunPath, WorkerName, help_text
+from smdebug.cli.plot import MOST_CURVES
+from smdebug.cli.progress import Bar
+from smdebug.cli.series import Course, Series, matching
+from smdebug.cli.terminal import console, harmless, json_line, print_json, say
+from smdebug.config.collection import CollectionKeys
+from smdebug.exceptions import SMDebugValueError, TensorUnavailable
+from smdebug.reductions import canonical_reduction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from smdebug.mode_keys import ModeKeys
+    from smdebug.trials.trial import Trial
+
+ReductionName = Annotated[
+    str | None,
+    typer.Option("--reduction", help="Which number: l2, mean, abs_max ...", metavar="NAME"),
+]
+
+
+def show(
+    run: RunPath,
+    tensor: Annotated[
+        str | None,
+        typer.Argument(help="A tensor; or a shell pattern or regex of several.", metavar="TENSOR"),
+    ] = None,
+    reduction: ReductionName = None,
+    mode: ModeName = None,
+    worker: WorkerName = None,
+    go_on: Follow = False,
+    as_json: AsJson = False,
+    last: Annotated[
+        int | None, typer.Option("--last", help="The last N steps only.", metavar="N", min=1)
+    ] = None,
+) -> None:
+    # The help is that below; a docstring here would be shown in its place.
+    name = None if reduction is None else canonical_reduction(reduction)
+    wanted = mode_named(mode)
+    trial = open_run(run)
+    require_worker(trial, worker)
+    if not go_on:
+        require_mode(trial, wanted)
+    view = View(trial, tensor, name, wanted, worker, last, go_on)
+    if go_on:
+        view.wait()
+        follow(trial, view.draw, lambda: view.lines(as_json))
+    elif as_json:
+        print_json(view.as_json())
+    else:
+        output = console()
+        output.print(view.draw(output.width))
+
+
+show.__doc__ = help_text(
+    "Shows a run: what was saved in it, what rules found, its losses. With TENSOR: its course "
+    "over the steps, as a plot and a table.",
+    "smdebug show runs/one",
+    "smdebug show runs/one CrossEntropyLoss_output_0 --follow",
+    "smdebug show runs/one 'gradient/*weight' --reduction l2 --last 100",
+    "smdebug show s3://bucket/job/debug-output loss --json",
+)
+
+
+class View:
+    """What is shown of a run.
+
+    Args:
+        trial: the run.
+        text: which tensors; None for all of it at a glance, with the losses.
+        reduction: which of them; None to choose by what was saved.
+        mode: of which steps.
+        worker: whose.
+        last: how many steps at the end.
+        follows: it is drawn again and again, and has to fit onto a screen.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        text: str | None,
+        reduction: str | None,
+        mode: ModeKeys,
+        worker: str | None,
+        last: int | None,
+        follows: bool = False,
+    ) -> None:
+        self._trial, self._text, self._mode = trial, text, mode
+        self._follows = follows
+        self._options = (reduction, mode, worker, last)
+        self._courses: dict[str, Course] = {}
+        self._left_out = 0
+        # By tensor and mode, the last step that was told.
+        self._told: dict[tuple[str, ModeKeys], int] = {}
+
+    def wait(self) -> None:
+        """Waits until the job has saved what is to be followed.
+
+        Raises:
+            TensorUnavailable: it ended without.
+        """
+        for _ in changes(self._trial):
+            names = overview.tensor_names(self._trial, self._mode)
+            if names and self._text is None:
+                return
+            try:
+                matching(names, self._text or "")
+                return
+            except TensorUnavailable as error:
+                missing = error
+        if self._text is not None:
+            raise missing
+        raise SMDebugValueError(f"{self._trial.path} has ended without a saved step")
+
+    def series(self) -> list[Series]:
+        """The courses of the tensors, at most `MOST_CURVES`."""
+        names = overview.tensor_names(self._trial, self._mode)
+        if self._text is None:
+            losses = self._trial.collection(CollectionKeys.LOSSES)
+            names = [name for name in names if losses.matches(name)]
+        else:
+            names = matching(names, self._text)
+        found: list[Series] = []
+        for name in names:
+            found += self._look(name, several=len(names) > 1)
+            if len(found) >= MOST_CURVES:
+                break
+        if self._text is not None and not found:
+            raise SMDebugValueError(
+                f"none of {len(names)} tensors has a course that can be drawn: they hold text, or "
+                "were saved without the numbers asked for"
+            )
+        shown = {each.tensor for each in found[:MOST_CURVES]}
+        self._left_out = len(names) - len(shown)
+        return found[:MOST_CURVES]
+
+    def _look(self, name: str, several: bool) -> list[Series]:
+        """The course of a tensor; none of one without numbers that is only one of several."""
+        course = self._courses.setdefault(name, Course(self._trial, name, *self._options))
+        try:
+            return course.look()
+        except SMDebugValueError:
+            if several:
+                return []
+            raise
+
+    def draw(self, width: int) -> RenderableType:
+        """The picture of it."""
+        parts: list[RenderableType] = []
+        if self._text is None and self._follows:
+            parts += [overview.head(self._trial), Text("")]
+        elif self._text is None:
+            parts.append(overview.draw(self._trial, self._mode))
+        found = self.series()
+        brief = self._follows or self._text is None
+        if found:
+            parts.append(draw_courses(found, self._mode, width, brief))
+        if self._left_out:
+            parts.append(Text(_left_out(self._left_out), "dim"))
+        return Group(*parts)
+
+    def as_json(self) -> Any:
+        """All of it, for other programs."""
+        with Bar("tensors") as progress:
+            if self._text is None:
+                return overview.as_dict(self._trial, self._mode, progress)
+            names = matching(overview.tensor_names(self._trial, self._mode), self._text)
+            found = []
+            for count, name in enumerate(names, 1):
+                found += self._look(name, several=len(names) > 1)
+                progress.tell(count, len(names))
+        return [_as_dict(each) for each in found]
+
+    def lines(self, as_json: bool) -> Iterator[str]:
+        """What has come since they were last asked for: step, mode, tensor, value."""
+        rows = []
+        found = self.series()
+        if self._left_out and not self._told:
+            say(_left_out(self._left_out))
+        for each in found:
+            key = each.tensor, each.mode
+            for step, value in zip(each.steps.tolist(), each.values.tolist(), strict=True):
+                if step > self._told.get(key, -1):
+                    rows.append((step, each.mode.name.lower(), each.tensor, value))
+            if len(each.steps):
+                self._told[key] = int(each.steps[-1])
+        for row in sorted(rows, key=lambda row: row[0]):
+            if as_json:
+                yield json_line(dict(zip(("step", "mode", "tensor", "value"), row, strict=True)))
+            else:
+                step, mode, name, value = row
+                yield f"{step}\t{mode}\t{harmless(name)}\t{exact(value)}"
+
+
+def _left_out(count: int) -> str:
+    what = "tensor is" if count == 1 else "tensors are"
+    return f"{count} more {what} left out; name fewer, or use --json without --follow"
+
+
+def _as_dict(series: Series) -> dict[str, Any]:
+    return {
+        "tensor": series.tensor,
+        "reduction": series.reduction,
+        "mode": series.mode.name,
+        "steps": series.steps,
+        "values": series.values,
+    }

@@ -1,0 +1,110 @@
+"""What there is to say about a run in one line, from what is known without its values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from smdebug.exceptions import IndexReaderException, SMDebugError, StoreError
+from smdebug.storage.findings import read_findings
+from smdebug.storage.layout import END_KEY, INDEX_PREFIX, parse_index_key
+from smdebug.storage.locks import is_written
+from smdebug.storage.reader import RunReader
+from smdebug.trials.finding import ListedStore
+
+if TYPE_CHECKING:
+    from smdebug.storage.store import Store
+    from smdebug.trials.finding import FoundRun
+
+FINISHED, LIVE, STOPPED, DAMAGED = "finished", "live", "stopped", "damaged"
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run, in short.
+
+    Attributes:
+        path: from the place that was searched.
+        state: `finished`, `live`, `stopped` (it has no end, and nobody writes it) or `damaged`.
+        size: in bytes.
+        modified: when it was last written, in seconds since 1970.
+        format: "v2", "v1", or both; "" when there are no steps yet.
+        workers: who wrote it.
+        steps: how many.
+        last_step: the last one; None when there is none.
+        tensors: how many.
+        findings: how often each rule found something.
+        problem: what is damaged.
+    """
+
+    path: str
+    state: str
+    size: int
+    modified: float
+    format: str = ""
+    workers: list[str] = field(default_factory=list)
+    steps: int = 0
+    last_step: int | None = None
+    tensors: int = 0
+    findings: dict[str, int] = field(default_factory=dict)
+    problem: str | None = None
+
+
+def summarise(run: FoundRun) -> RunSummary:
+    """Reads what is to be known of a run; one that is damaged is told by its state.
+
+    Raises:
+        StoreError: an object store gives no answer.
+    """
+    try:
+        try:
+            return _read(run)
+        except IndexReaderException:
+            if not isinstance(run.store, ListedStore):
+                raise
+            # A job that ended since it was listed has joined its index files.
+            run.store.look_again()
+            return _read(run)
+    except StoreError:
+        raise
+    except (SMDebugError, OSError) as error:
+        return RunSummary(run.path, DAMAGED, run.size, run.modified, problem=str(error))
+
+
+def _read(run: FoundRun) -> RunSummary:
+    reader = RunReader(run.store)
+    # Asked before looking: a job that ends meanwhile is called live, with all its steps.
+    state = state_of(run.store)
+    collections = reader.collections()
+    reader.refresh()
+    steps = np.unique(np.concatenate([[], *(each.step for each in reader.steps().values())]))
+    missing = state == FINISHED and not collections
+    return RunSummary(
+        run.path,
+        DAMAGED if missing else state,
+        run.size,
+        run.modified,
+        format_of(run.store),
+        sorted(collections),
+        len(steps),
+        int(steps[-1]) if len(steps) else None,
+        len(reader.names()),
+        dict(sorted(Counter(found.rule for found in read_findings(run.store)).items())),
+        "it has ended, but has no collections file" if missing else None,
+    )
+
+
+def state_of(store: Store) -> str:
+    """Whether a run is `finished`, `live`, or `stopped` without an end."""
+    if END_KEY in store.list(END_KEY):
+        return FINISHED
+    return STOPPED if is_written(store) is False else LIVE
+
+
+def format_of(store: Store) -> str:
+    """The formats of a run's index files: "v1", "v2", or both."""
+    names = (parse_index_key(key) for key in store.list(INDEX_PREFIX))
+    return ", ".join(sorted({"v1" if each.seq is None else "v2" for each in names if each}))

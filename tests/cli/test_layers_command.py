@@ -1,0 +1,177 @@
+"""`smdebug layers`: which numbers stand where, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from tests.command import on_terminal, smdebug
+
+from smdebug.config.collection import Collection
+from smdebug.config.collection_manager import CollectionManager
+from smdebug.mode_keys import ModeKeys
+from smdebug.storage.batch import Entry, StepBatch
+from smdebug.testing import make_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LAYERS, STEPS = 70, 40
+TRAIN, EVAL = ModeKeys.TRAIN, ModeKeys.EVAL
+
+
+def norm(layer: int, step: int) -> float:
+    """From 1e-10 at the first layer to 1; broken in the middle, from some step on."""
+    if layer == 33 and step >= 24:
+        return float("nan") if step % 8 else float("inf")
+    return float(10.0 ** (-10 + layer / 7) * (1 + step))
+
+
+def weight(layer: int, step: int) -> Any:
+    return np.random.default_rng([layer, step]).standard_normal((2, 3)).astype(np.float32)
+
+
+def batch(worker: str, step: int) -> StepBatch:
+    """A loss at every step; every fourth, gradients, the last layer first, and two weights."""
+    entries = [Entry("loss", np.asarray(1.0 / (step + 1)))]
+    if step % 4 == 0:
+        for layer in reversed(range(LAYERS)):
+            saved = {"l2": norm(layer, step), "mean": -1.0}
+            entries.append(Entry(f"gradient/layer{layer}.weight", None, saved, (2, 3), "float32"))
+        entries += [Entry(f"layer{layer}.weight", weight(layer, step)) for layer in (7, 3)]
+    mode = EVAL if step % 8 == 4 else TRAIN
+    return StepBatch(step, mode, step + 100, entries)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    collections = CollectionManager(
+        [
+            Collection("losses", include_regex="loss"),
+            Collection("gradients", include_regex="^gradient"),
+            Collection("weights", include_regex="^layer"),
+            Collection("empty", include_regex="nothing"),
+        ]
+    )
+    for format in ("v2", "v1"):
+        make_run(folder / format, range(STEPS), format=format, data=batch, collections=collections)
+    make_run(folder / "plain", range(5), workers=["w0", "w1"])
+    make_run(folder / "none", steps=[])
+    return folder
+
+
+def grid(directory: Path, *arguments: str) -> tuple[list[int], list[str], Any]:
+    told = json.loads(smdebug(directory, "layers", *arguments, "--json").stdout)
+    values = [[np.nan if each is None else float(each) for each in row] for row in told["values"]]
+    return told["steps"], told["tensors"], np.array(values)
+
+
+@pytest.mark.parametrize("format", ["v2", "v1"])
+def test_saved_numbers(runs: Path, format: str) -> None:
+    steps, tensors, values = grid(runs, format, "--steps", "4")
+    # Where gradients were saved, which is not where losses were.
+    assert steps == [0, 12, 24, 36]
+    # In the order of their execution.
+    layers = list(reversed(range(LAYERS)))
+    assert tensors == [f"gradient/layer{layer}.weight" for layer in layers]
+    expected = [[norm(layer, step) for step in steps] for layer in layers]
+    # Format v1 keeps them in 32 bits.
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("format", ["v2", "v1"])
+def test_computed_numbers(runs: Path, format: str) -> None:
+    arguments = ["--collection", "weights", "--reduction", "abs_max", "--mode", "train"]
+    steps, tensors, values = grid(runs, format, *arguments)
+    assert steps == [100, 108, 116, 124, 132]
+    assert tensors == ["layer7.weight", "layer3.weight"]
+    expected = [[np.abs(weight(layer, step - 100)).max() for step in steps] for layer in (7, 3)]
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+
+
+def test_the_table(runs: Path) -> None:
+    shown = smdebug(runs, "layers", "v2").stdout
+    lines = shown.splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert lines[0] == "gradients, l2, at 6 of 10 steps"
+    assert lines[1].split() == ["tensor", "0", "8", "16", "20", "28", "36"]
+    rows = [line.split() for line in lines[2 : lines.index("")]]
+    assert len(rows) == 50
+    assert rows[0][0] == "gradient/layer69.weight"
+    assert rows[-1] == [
+        "gradient/layer0.weight",
+        "1.0e-10",
+        "9.0e-10",
+        "1.7e-9",
+        "2.1e-9",
+        "2.9e-9",
+        "3.7e-9",
+    ]
+    assert lines[-1].startswith("20 of 70 tensors are left out")
+    whole = smdebug(runs, "layers", "v2", "--rows", "100", "--steps", "2").stdout
+    assert "left out" not in whole
+    rows = [line.split() for line in whole.splitlines() if "layer33." in line]
+    assert rows == [["gradient/layer33.weight", "5.2e-6", "NaN"]]
+    # What is broken is told, also where it is left out.
+    assert (
+        "left out, 1 with NaN or Inf; --rows N shows more"
+        in smdebug(runs, "layers", "v2", "--rows", "2").stdout
+    )
+
+
+def test_the_colours_of_a_terminal(runs: Path) -> None:
+    code, shown = on_terminal(runs, "layers", "v2", "--regex", "gradient/layer3[23]", "--follow")
+    assert code == 0
+    cells = re.findall(r"\x1b\[([0-9;]+)m +([0-9.e-]+|NaN|Inf) \x1b\[0m", shown)
+    grounds = {text: re.findall(r"48;5;(\d+)", style)[0] for style, text in cells if "48;" in style}
+    assert grounds["NaN"] not in {grounds[text] for text in grounds if text[0].isdigit()}
+    code, plain = on_terminal(runs, "layers", "v2", "--regex", "layer33", NO_COLOR="1")
+    assert (code, "48;5" in plain, "NaN" in plain) == (0, False, True)
+
+
+def test_following_without_a_terminal(runs: Path) -> None:
+    ended = smdebug(runs, "layers", "v2", "--regex", "gradient/layer3[34]", "--follow")
+    rows = [line.split("\t") for line in ended.stdout.splitlines()]
+    cells = [(layer, step) for step in range(0, STEPS, 4) for layer in (34, 33)]
+    names = [[str(step), f"gradient/layer{layer}.weight"] for layer, step in cells]
+    assert [row[:2] for row in rows] == names
+    norms = [norm(layer, step) for layer, step in cells]
+    np.testing.assert_allclose([float(row[2]) for row in rows], norms, rtol=1e-6)
+
+
+def test_workers_and_what_is_missing(runs: Path) -> None:
+    written = make_run(runs / "again", range(5), workers=["w0", "w1"])
+    for worker in ("w0", "w1"):
+        _, _, values = grid(runs, "plain", "--worker", worker)
+        tensors = [written[worker, step].entries[1].value for step in range(5)]
+        norms = [np.linalg.norm(np.asarray(each, np.float64)) for each in tensors]
+        np.testing.assert_allclose(values, [norms], rtol=1e-6)
+    # A loss has a number at every step; gradients have not.
+    told = smdebug(runs, "layers", "v2", "--regex", "loss|layer0", "--steps", "20").stdout
+    assert "·" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "a hook has saved to, got 'nowhere'"),
+        (["v2", "--reduction", "l3"], "unknown reduction 'l3'"),
+        (["v2", "--reduction", "std"], "none of 70 tensors was saved with std"),
+        (["v2", "--collection", "weigths"], "one of empty, gradients, losses, weights, got"),
+        (["v2", "--collection", "empty"], "no tensors of collection 'empty'"),
+        (["v2", "--regex", "xyz"], "no tensors whose name has 'xyz'"),
+        (["v2", "--regex", "("], "--regex must be a regular expression, got '('"),
+        (["v2", "--mode", "predict"], "--mode must be one that the run has steps of"),
+        (["v2", "--worker", "w"], "Invalid worker: w"),
+        (["none"], "neither gradients nor weights"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_makes_no_sense(runs: Path, arguments: list[str], said: str) -> None:
+    ended = smdebug(runs, "layers", *arguments, code=2)
+    assert said in ended.stderr
+    assert ended.stdout == ""

@@ -1,0 +1,67 @@
+"""Running `smdebug` as a person does, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Without the marks by which rich takes a pipe for a terminal.
+_PLAIN = ("FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "LINES", "NO_COLOR")
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in _PLAIN}
+    return {**kept, "PYTHONIOENCODING": "utf-8", **more}
+
+
+def smdebug(
+    directory: Path, *arguments: str, code: int = 0, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a directory; it has to end with `code`, and without a traceback."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "smdebug", *arguments],
+        cwd=directory, env=environment(**variables), capture_output=True, timeout=100, check=False,
+        encoding="utf-8",
+    )  # fmt: skip
+    assert ended.returncode == code, (arguments, ended.stdout, ended.stderr)
+    assert "Traceback" not in ended.stderr
+    return ended
+
+
+def started(directory: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Starts a command that goes on, with interrupts as at a terminal."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "smdebug", *arguments],
+        cwd=directory, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        encoding="utf-8",
+        # A shell starts what runs in the background with interrupts switched off.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+
+
+def on_terminal(directory: Path, *arguments: str, **variables: str) -> tuple[int, str]:
+    """Runs a command on a terminal of 80 columns; returns how it ended and all that it showed."""
+    ours, theirs = pty.openpty()
+    chosen = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "60", **variables}
+    command = [sys.executable, "-W", "error", "-m", "smdebug", *arguments]
+    with subprocess.Popen(
+        command, cwd=directory, env=environment(**chosen), stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(ours, 4096)
+            except OSError:
+                # The other end is closed.
+                break
+        code = process.wait(timeout=60)
+    os.close(ours)
+    return code, shown.decode("utf-8", errors="replace")
