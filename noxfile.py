@@ -52,6 +52,9 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 # The tests of a file share what is expensive to make.
 PARALLEL = ["--numprocesses=auto", "--maxprocesses=8", "--dist=loadfile"]
 
+# What `make bench` writes.
+PAGE = "docs/performance.md"
+
 # What the hook is measured against.
 BENCH_PACKAGES = ["wandb>=0.19", "tensorboard>=2.16"]
 
@@ -71,7 +74,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def core(session: nox.Session) -> None:
     """Style and types; everything that needs no framework."""
-    install(session, "-e", ".[cloud,sql,sagemaker]", *LINT_PACKAGES, *TEST_PACKAGES)
+    install(session, "-e", ".[cloud,sql,sagemaker,plot]", *LINT_PACKAGES, *TEST_PACKAGES)
     check_style(session)
     session.run("pytest", *PARALLEL, *WITHOUT_FRAMEWORK, *session.posargs)
 
@@ -79,7 +82,7 @@ def core(session: nox.Session) -> None:
 @nox.session
 def mxnet(session: nox.Session) -> None:
     """The MXNet hook and its examples; and all of the core once more, on the oldest packages."""
-    install(session, "-e", ".[cloud,sql,sagemaker]", *MXNET, *TEST_PACKAGES)
+    install(session, "-e", ".[cloud,sql,sagemaker,plot]", *MXNET, *TEST_PACKAGES)
     others = [each for each in WITHOUT_FRAMEWORK if not each.endswith("mxnet")]
     session.run("pytest", *PARALLEL, *others, *session.posargs)
 
@@ -145,17 +148,20 @@ def gym(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """The performance figures, beside other libraries and the plain operations below us."""
-    install(session, "-e", ".[sql]", TORCH, XGBOOST, TENSORFLOW, *BENCH_PACKAGES)
+    install(session, "-e", ".[sql,plot]", TORCH, XGBOOST, TENSORFLOW, *BENCH_PACKAGES)
     session.run(
-        "python", "-m", "benchmarks", "--peer", peer_python(session), *session.posargs, env=QUIET
-    )
+        "python", "-m", "benchmarks", "--peer", peer_python(session), "--page", PAGE,
+        *session.posargs, env=QUIET,
+    )  # fmt: skip
 
 
 @nox.session
 def bench_mxnet(session: nox.Session) -> None:
-    """The figures of the MXNet hook, which cannot be where the others are."""
-    install(session, "-e", ".", *MXNET)
-    session.run("python", "-m", "benchmarks", "--only", "mxnet_cost")
+    """The figures of the MXNet hook, which cannot be where the others are, for the same page."""
+    install(session, "-e", ".[plot]", *MXNET)
+    session.run(
+        "python", "-m", "benchmarks", "--only", "mxnet_cost", "--page", PAGE, *session.posargs
+    )
 
 
 def check_style(session: nox.Session) -> None:

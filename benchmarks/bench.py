@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 # Nothing that is measured takes as long; what does hangs.
 PATIENCE = 900.0
+FOLDERS = re.compile(r"(?:/[\w.@+-]+)+/(?=[\w.])")
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,6 @@ def own_python() -> str:
 
 
 def last_line(error: BaseException | str) -> str:
-    """What an error says at its end, where tracebacks have their point; no path of a machine."""
+    """What an error says at its end, where tracebacks have their point; no folder of a machine."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[-1].replace(str(ROOT), "").replace(str(Path.home()), "~")
+    return FOLDERS.sub("", lines[-1])

@@ -68,7 +68,7 @@ def sizes_of(curves: list[Curve]) -> list[int]:
 def growth_table(curves: list[Curve]) -> str:
     """The curves along one size as a Markdown table."""
     sizes = sizes_of(curves)
-    factor = 10 if len(sizes) > 1 and sizes[1] >= 10 * sizes[0] else 2
+    factor = 10 if len(sizes) > 1 and sizes[-1] >= 10 * sizes[-2] else 2
     heads = [f"{curves[0].along}:", "", *(f"{size:,}" for size in sizes), f"{factor} times as many"]
     lines = [row(heads), "|" + "---|" * len(heads)]
     for curve in curves:

@@ -7,6 +7,7 @@ import os
 import tempfile
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,31 +143,30 @@ def measure(bench: Bench) -> list[Figure]:
     # What a process does once is no part of what tracing costs.
     _model().fit(_data(), steps_per_epoch=2, verbose=0, shuffle=False)
     figures, first = [], []
+    steps = BLOCK if bench.quick else STEPS
     for setup, (limit, options) in SETUPS.items():
-        ratios = []
+        ratios: list[float] = []
         for repetition in range(bench.times(REPETITIONS)):
-            alone, hooked = _trainings(lambda place, o=options: our_hook(place, o), repetition)  # type: ignore[misc]
+            alone, hooked = _trainings(partial(our_hook, options), repetition, steps)
             ratios += _ratios(alone, hooked)
             if "outputs_of_layers" in options.get("include_collections", ()):
                 first.append(hooked[0] - alone[0])
         what = f"Keras fit, CNN of 1 M parameters, batch {BATCH}: {setup}"
-        peers = _others() if setup == LOSSES else {}
-        figures.append(
-            Figure(what, f"<= {limit:g} x", ratios, "x", limit, digits=4, peers=peers)
-        )
+        peers = _others(steps) if setup == LOSSES else {}
+        figures.append(Figure(what, f"<= {limit:g} x", ratios, "x", limit, digits=4, peers=peers))
     traced = [1000 * each for each in first]
     figures.append(Figure("Keras fit: tracing the second function, once", "", traced, "ms"))
     return figures
 
 
-def _others() -> dict[str, list[float] | str]:
+def _others(steps: int) -> dict[str, list[float] | str]:
     """What others take for losses and metrics of every step."""
     found: dict[str, list[float] | str] = {}
     for name, observer in (
         (WANDB, wandb_logger), (TENSORBOARD, tensorboard_callback), (FLOOR, by_hand),
     ):  # fmt: skip
         try:
-            found[name] = _ratios(*_trainings(observer, 0))
+            found[name] = _ratios(*_trainings(observer, 0, steps))
         except Exception as error:
             # One that a library cannot do is a word in the table, not the end of it.
             found[name] = last_line(error)
@@ -174,7 +174,7 @@ def _others() -> dict[str, list[float] | str]:
 
 
 @contextlib.contextmanager
-def our_hook(place: str, options: dict[str, Any]) -> Iterator[Any]:
+def our_hook(options: dict[str, Any], place: str) -> Iterator[Any]:
     hook = KerasHook(f"{place}/run", **options)
     if "outputs_of_layers" in hook.include_collections:
         hook.get_collection("outputs_of_layers").include("/outputs$")
@@ -208,12 +208,12 @@ def by_hand(place: str) -> Iterator[Any]:
 
 def _ratios(alone: list[float], observed: list[float]) -> list[float]:
     """Block by block, so that what else the machine does for a while spoils one of many."""
-    blocks = [slice(first, first + BLOCK) for first in range(WARM_UP, WARM_UP + STEPS, BLOCK)]
+    blocks = [slice(first, first + BLOCK) for first in range(WARM_UP, len(alone), BLOCK)]
     return [sum(observed[block]) / sum(alone[block]) for block in blocks]
 
 
 def _trainings(
-    observe: Callable[[str], contextlib.AbstractContextManager[Any]], repetition: int
+    observe: Callable[[str], contextlib.AbstractContextManager[Any]], repetition: int, steps: int
 ) -> tuple[list[float], list[float]]:
     """Trains alone and observed; returns the seconds of every step of both."""
     turns = Turns()
@@ -221,8 +221,8 @@ def _trainings(
     with tempfile.TemporaryDirectory() as place, observe(place) as observer:
         # Each goes first every other time.
         threads = [
-            threading.Thread(target=_train, args=(turns, who, observers, found))
-            for who, observers in enumerate(([], [observer]) if repetition % 2 else ([observer], []))
+            threading.Thread(target=_train, args=(turns, who, each, found, WARM_UP + steps))
+            for who, each in enumerate(([], [observer]) if repetition % 2 else ([observer], []))
         ]
         for thread in threads:
             thread.start()
@@ -231,13 +231,15 @@ def _trainings(
     return (found[0], found[1]) if repetition % 2 else (found[1], found[0])
 
 
-def _train(turns: Turns, who: int, hooks: list[Any], found: list[list[float]]) -> None:
+def _train(
+    turns: Turns, who: int, observers: list[Any], found: list[list[float]], steps: int
+) -> None:
     before = Before(turns, who)
     after = After(before)
     model, data = _model(), _data()
     try:
-        model.fit(data, steps_per_epoch=WARM_UP + STEPS, verbose=0, shuffle=False,
-                  callbacks=[before, *hooks, after])  # fmt: skip
+        model.fit(data, steps_per_epoch=steps, verbose=0, shuffle=False,
+                  callbacks=[before, *observers, after])  # fmt: skip
     finally:
         found[who] = after.seconds
         turns.leave(who)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,12 +87,12 @@ class Plain:
     """The floor: losses, or copies of all parameters and gradients every 10 steps, in a file.
 
     Args:
-        training: the one to observe.
-        setup: what is wanted of it.
+        setup: what is wanted of a training.
         path: the file.
+        training: the one to observe.
     """
 
-    def __init__(self, training: Training, setup: str, path: Path) -> None:
+    def __init__(self, setup: str, path: Path, training: Training) -> None:
         self._file = path.open("wb")
         self._parameters = training.net.collect_params().values() if setup == REDUCTIONS else ()
         self._interval = 10 if setup == REDUCTIONS else 1
@@ -115,30 +116,33 @@ def measure(bench: Bench) -> list[Figure]:
     print(f"    MXNet {mx.__version__} (load {os.getloadavg()[0]:.1f})", flush=True)
     figures = []
     for setup, (limit, options) in SETUPS.items():
-        ratios = _all_ratios(bench.times(REPETITIONS), lambda place, hooked, o=options: _hook(place, hooked, o))
+        ratios = _ratios(bench, REPETITIONS, partial(_hook, options))
         peers: dict[str, list[float] | str] = {}
         if setup in (LOSSES, REDUCTIONS):
-            times = bench.times(PLAIN_REPETITIONS)
-            peers[FLOOR] = _all_ratios(times, lambda place, seen, s=setup: Plain(seen, s, place))
+            peers[FLOOR] = _ratios(bench, PLAIN_REPETITIONS, partial(Plain, setup))
         what = f"MXNet, small convolutional net, batch {BATCH}: {setup}"
         target = "" if limit is None else f"<= {limit:g} x"
         figures.append(Figure(what, target, ratios, "x", limit, digits=4, peers=peers))
     return figures
 
 
-def _hook(place: Path, training: Training, options: dict[str, Any]) -> Hook:
+def _hook(options: dict[str, Any], place: Path, training: Training) -> Hook:
     hook = Hook(str(place), **options)
     hook.register_block(training.net)
     hook.register_block(training.loss)
     return hook
 
 
-def _all_ratios(times: int, observe: Callable[[Path, Training], Any]) -> list[float]:
-    return [ratio for number in range(times) for ratio in _ratios(observe, number)]
+def _ratios(bench: Bench, times: int, observe: Callable[[Path, Training], Any]) -> list[float]:
+    """The time of an observed block of steps over that of one alone, many times."""
+    blocks = bench.times(BLOCKS)
+    repetitions = range(bench.times(times))
+    return [ratio for number in repetitions for ratio in _repetition(observe, number, blocks)]
 
 
-def _ratios(observe: Callable[[Path, Training], Any], repetition: int) -> list[float]:
-    """The time of an observed block of steps over that of one alone, block after block."""
+def _repetition(
+    observe: Callable[[Path, Training], Any], repetition: int, blocks: int
+) -> list[float]:
     alone, observed = Training(), Training()
     with tempfile.TemporaryDirectory() as place:
         # It makes what is made at the first step, which `Plain` looks at.
@@ -148,7 +152,7 @@ def _ratios(observe: Callable[[Path, Training], Any], repetition: int) -> list[f
         after_step = observer.after_step if isinstance(observer, Plain) else None
         observed.block(after_step)
         ratios = []
-        for number in range(BLOCKS):
+        for number in range(blocks):
             # Each goes first every other time.
             if (number + repetition) % 2:
                 own, ours = alone.block(), observed.block(after_step)

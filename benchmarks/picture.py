@@ -51,9 +51,7 @@ def diagram(place: Any, along: str, title: str, curves: list[Curve]) -> None:
     for curve in curves:
         medians = {size: value for size, value in curve.medians.items() if value > 0}
         look = LOOKS.get(curve.whose, {})
-        place.plot(
-            list(medians), list(medians.values()), label=curve.whose, markersize=4, **look
-        )
+        place.plot(list(medians), list(medians.values()), label=curve.whose, markersize=4, **look)
     place.set_xscale("log")
     place.set_yscale("log")
     values = [value for curve in curves for value in curve.medians.values() if value > 0]

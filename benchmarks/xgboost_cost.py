@@ -124,9 +124,7 @@ def measure(bench: Bench) -> list[Figure]:
     return figures
 
 
-def _floor(
-    evals: list[Any], setup: str, rounds: int, times: int
-) -> dict[str, list[float] | str]:
+def _floor(evals: list[Any], setup: str, rounds: int, times: int) -> dict[str, list[float] | str]:
     """The same by hand, where that is a few lines."""
     if setup not in (METRICS, IMPORTANCE):
         return {}
@@ -137,9 +135,7 @@ def _floor(
     return {FLOOR: [_ratio(evals, observe, rounds)[0] for _ in range(times)]}
 
 
-def _ratio(
-    evals: list[Any], observe: Callable[[Path], Any], rounds: int
-) -> tuple[float, float]:
+def _ratio(evals: list[Any], observe: Callable[[Path], Any], rounds: int) -> tuple[float, float]:
     """The time of an observed training over that of one alone, their rounds in turn.
 
     Returns:

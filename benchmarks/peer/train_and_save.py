@@ -12,13 +12,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import torch
-from torch import nn
-
 from benchmarks import setups
 from benchmarks.bench import files_of, size_of
 from benchmarks.blocks import block, run
 from benchmarks.observers import Nothing
 from benchmarks.trainings import SEED, Training
+from torch import nn
 
 WARM, SIDE = 2, 4
 
