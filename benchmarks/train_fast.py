@@ -49,7 +49,7 @@ def hook_on(model: nn.Module, run: str, queue_bytes: int) -> Any:
     import smdebug.pytorch as smd
 
     # The other library has none.
-    queue = {"queue_bytes": queue_bytes} if queue_bytes else {}
+    queue: dict[str, Any] = {"queue_bytes": queue_bytes} if queue_bytes else {}
     hook = smd.Hook(
         run, save_config=smd.SaveConfig(save_interval=1),
         include_collections=["weights", "gradients"], **queue,

@@ -73,7 +73,7 @@ class Training:
         self._booster = self._callbacks.after_training(self._booster)
 
 
-class Plain(xgboost.callback.TrainingCallback):  # type: ignore[misc]
+class Plain(xgboost.callback.TrainingCallback):
     """The floor: a round's metrics, and every 10 rounds importances, as lines of a file.
 
     Args:
@@ -103,7 +103,7 @@ def measure(bench: Bench) -> list[Figure]:
     validation = _matrix(ROWS // 5, 1)
     evals = [(_matrix(ROWS, 0), "train"), (validation, "validation")]
     # The first hook of a process loads pyarrow.
-    _ratio(evals, lambda place: Hook(str(place / "run")), rounds=10)
+    _ratio(evals, partial(_hook, {}), rounds=10)
     rounds = bench.times(ROUNDS)
     # Whoever else uses the machine is in the figures: ratios of 1.01 need one at rest.
     print(f"    XGBoost (load {os.getloadavg()[0]:.1f})", flush=True)
@@ -111,8 +111,7 @@ def measure(bench: Bench) -> list[Figure]:
     for setup, (limit, options) in SETUPS.items():
         options = {"validation_data": validation, **options}
         found = [
-            _ratio(evals, lambda place, o=options: Hook(str(place / "run"), **o), rounds)
-            for _ in range(bench.times(REPETITIONS))
+            _ratio(evals, partial(_hook, options), rounds) for _ in range(bench.times(REPETITIONS))
         ]
         what = f"XGBoost, {ROUNDS} rounds x {ROWS:,} x {FEATURES}: {setup}"
         target = "" if limit is None else f"<= {limit:g} x"
@@ -122,6 +121,10 @@ def measure(bench: Bench) -> list[Figure]:
         figures.append(Figure(f"{what}; making the hook and closing it", "", both, "ms"))
     figures.append(_shap_figure(evals[0][0], rounds))
     return figures
+
+
+def _hook(options: dict[str, Any], place: Path) -> Hook:
+    return Hook(str(place / "run"), **options)
 
 
 def _floor(evals: list[Any], setup: str, rounds: int, times: int) -> dict[str, list[float] | str]:
