@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -33,6 +34,8 @@ PATIENCE = 1800.0
 
 def main() -> int:
     arguments = options()
+    # Whoever ends this process ends the one that measures with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arguments.folder.mkdir(parents=True, exist_ok=True)
     kept = arguments.folder / "results.json"
     keep = arguments.only or arguments.resume

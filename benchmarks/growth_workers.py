@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from benchmarks.bench import Bench
 
-SIZES, REPETITIONS, THEIR_REPETITIONS = (1, 2, 4, 8), 5, 2
+SIZES, REPETITIONS, THEIR_REPETITIONS = (1, 2, 4, 8), 3, 1
 # Half of the steps before the reader opens the run, half before it looks again.
 STEPS, TENSORS = 20, 100
 WHAT = {

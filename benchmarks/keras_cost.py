@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 keras: Any = tf.keras
 
-BATCH, STEPS, BLOCK = 64, 400, 50
+BATCH, STEPS, BLOCK = 64, 300, 50
 REPETITIONS = 3
 # They trace, and are not counted.
 WARM_UP = 50

@@ -21,9 +21,9 @@ def machine() -> dict[str, str]:
         "processor": processor(),
         "cores": str(cores),
         "memory": memory(),
-        "system": f"{platform.system()} {platform.release()}",
+        "kernel": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
-        "measured on": time.strftime("%Y-%m-%d", time.gmtime()),
+        "day": time.strftime("%Y-%m-%d", time.gmtime()),
     }
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from benchmarks.bench import Bench
 
 BATCH, BLOCK, BLOCKS = 64, 50, 8
-REPETITIONS, PLAIN_REPETITIONS = 4, 2
+REPETITIONS, PLAIN_REPETITIONS = 3, 2
 _INSIDE = ["weights", "biases", "gradients"]
 _FIVE = ReductionConfig(reductions=["min", "max", "mean", "std"], norms=["l2"])
 LOSSES = "losses every step"

@@ -17,6 +17,21 @@ if TYPE_CHECKING:
 
 TEMPLATE = Path(__file__).parent / "performance.md.in"
 PICTURE = "pictures/growth.png"
+ABOUT = {
+    "steps": (
+        "A training that saves the loss, a scalar and five reductions of 4 small tensors at every "
+        "step, for longer and longer; then its run is opened."
+    ),
+    "tensors": (
+        "A model with more and more small tensors, half of them gradients; five reductions of each "
+        "are saved at every step."
+    ),
+    "workers": (
+        "So many processes write 20 steps of 100 tensors with five reductions each into one run at "
+        "once; a reader opens it, they write as much again, the reader looks again."
+    ),
+    "rows": "Runs of 1,000 tensors and more and more steps, one reduction each.",
+}
 TRIED_OUT = (
     "**These figures mean nothing: the measuring was only tried out, on a tenth of everything.**"
 )
@@ -45,10 +60,16 @@ def page(results: Results) -> str:
         load=f"{max((each.load for each in measured), default=0.0):.1f}",
         table=table([figure for each in measured for figure in figures_of(each)]),
         picture=f"![how costs grow]({PICTURE})" if growth else "Nothing was measured.",
-        growth="\n\n".join(growth_table(curves) for curves in growth.values()),
+        growth="\n\n".join(section(along, curves) for along, curves in growth.items()),
         durations=", ".join(f"{each.module} {each.seconds:.0f} s" for each in measured),
     )
     return text.rstrip() + "\n"
+
+
+def section(along: str, curves: list[Curve]) -> str:
+    """The table along one size, and what was done at each."""
+    about = f"{ABOUT[along]}\n\n" if along in ABOUT else ""
+    return f"### {along.capitalize()}\n\n{about}{growth_table(curves)}"
 
 
 def figures_of(measured: Measured) -> list[Figure]:

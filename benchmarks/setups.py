@@ -67,9 +67,9 @@ SETUPS = {
         REDUCTIONS: Setup(1.10, Length(2, 5), Length(1, 2, 2, 1)),
         REDUCTIONS_10: Setup(1.02, Length(10, 2, 3, 10), Length(10, 1, 2, 1)),
         RAW: Setup(1.15, Length(6, 2), Length(2, 2, 2, 1)),
-        # Blocks of seconds: the rules look about once in one.
-        RULES: Setup(1.12, Length(30, 4), None),
-        RULES_10: Setup(1.02, Length(30, 4, 3, 10), None),
+        # Blocks of seconds: the rules look about once in one. Once, so that each is a value.
+        RULES: Setup(1.12, Length(30, 6, 1), None),
+        RULES_10: Setup(1.02, Length(30, 6, 1, 10), None),
     },
     # Once: each new model is compiled anew. Long enough to be done with that in two saves.
     COMPILED: {GRADIENTS_10: Setup(1.03, Length(10, 9, 1, 20), Length(10, 3, 1, 20))},

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from benchmarks.bench import Bench
 
 ROUNDS, ROWS, FEATURES = 200, 50_000, 30
-REPETITIONS, PLAIN_REPETITIONS = 7, 3
+REPETITIONS, PLAIN_REPETITIONS = 5, 3
 PARAMS = {"objective": "binary:logistic", "nthread": 1}
 
 METRICS = "metrics every round"
