@@ -183,6 +183,31 @@ def test_a_page_from_what_is_kept(tmp_path: Path) -> None:
     assert line[2] == f"failed: {failed}"
 
 
+def test_trying_out(tmp_path: Path) -> None:
+    """A tenth of a real module, without a peer, on a page; how long it took is not the point."""
+    command = [
+        sys.executable, "-m", "benchmarks", "--quick", "--only", "against_original", "--folder",
+        str(tmp_path), "--page", str(tmp_path / "page.md"),
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "mean nothing" in text
+    assert str(tmp_path) not in text
+    machine, figures = tables_of(text)
+    assert {"processor", "cores", "memory", "kernel", "Python", "day", "libraries"} == {
+        cells[0] for cells in machine[2:]
+    }
+    assert [cells[0].rpartition(": ")[2] for cells in figures[2:]] == [
+        "time to write", "time to open and read all, value by value", "size on disk",
+    ]  # fmt: skip
+    # Nobody to be compared with, but by hand it was done.
+    for cells in figures[2:]:
+        assert cells[3] == "-"
+        assert re.fullmatch(r"[\d.,]+ (s|MB)", cells[6])
+        assert cells[7] == ""
+
+
 def test_every_module_is_there() -> None:
     for name in (*FIGURES, *ALONE):
         text = (ROOT / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")
