@@ -68,10 +68,13 @@ def files_of(folder: Path) -> int:
 def run_json(python: str, program: str, *arguments: object) -> Any:
     """Runs a program and returns what it printed last, as JSON."""
     command = [python, str(ROOT / program), *map(str, arguments)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment(python), check=False,
-        timeout=PATIENCE,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment(python), check=False,
+            timeout=PATIENCE,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"{program} took longer than {PATIENCE:g} s") from error
     if done.returncode:
         raise RuntimeError(f"{program} {' '.join(command[2:])} failed:\n{done.stderr}")
     return json.loads(done.stdout.strip().splitlines()[-1])

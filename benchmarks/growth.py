@@ -5,8 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.figure import number, row
+from benchmarks.bench import last_line
+from benchmarks.figure import PEERS, number, row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 OURS = "ours"
 # How steep a line is in a picture with logarithmic axes, and what that is called.
@@ -58,6 +63,50 @@ class Curve:
         if self.slope < LINEAR:
             return "less than linear"
         return "linear" if self.slope <= STEEP else "MORE THAN LINEAR"
+
+
+class Curves:
+    """Gathers what is measured along one size.
+
+    Args:
+        along: what grows.
+        costs: what each cost is called, and its unit.
+        notes: why a peer is not measured everywhere.
+    """
+
+    def __init__(
+        self, along: str, costs: dict[str, tuple[str, str]], notes: dict[str, str] | None = None
+    ) -> None:
+        self._along, self._costs, self._notes = along, costs, dict(notes or {})
+        self._failed: set[str] = set()
+        self._found: dict[tuple[str, str], list[tuple[int, list[float]]]] = {}
+
+    def measure(self, whose: str, size: int, work: Callable[[], list[dict[str, Any]]]) -> None:
+        """Does some work, which returns all costs that it knows, once per repetition.
+
+        A peer's failure is a note; ours is an error.
+        """
+        print(f"    {size:,} {self._along}, {whose}", flush=True)
+        try:
+            results = work()
+        except RuntimeError as error:
+            if whose == OURS:
+                raise
+            self._notes[whose] = f"failed at {size:,}: {last_line(error)}"
+            self._failed.add(whose)
+            return
+        for cost in self._costs.keys() & results[0].keys():
+            values = [float(each[cost]) for each in results]
+            self._found.setdefault((cost, whose), []).append((size, values))
+
+    def all(self) -> list[Curve]:
+        """A cost's curves one after the other."""
+        return [
+            Curve(self._along, *names, whose, points, self._notes.get(whose, ""))
+            for cost, names in self._costs.items()
+            for whose in (OURS, *PEERS)
+            if (points := self._found.get((cost, whose), [])) or whose in self._failed
+        ]
 
 
 def sizes_of(curves: list[Curve]) -> list[int]:

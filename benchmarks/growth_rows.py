@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.bench import fresh, own_python, run_json
 from benchmarks.content import names
 from benchmarks.figure import FLOOR, ORIGINAL
-from benchmarks.growth import OURS, Curve
+from benchmarks.growth import OURS, Curve, Curves
 from benchmarks.hundred_million import TENSORS, write_run
 from benchmarks.writing import write
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from benchmarks.bench import Bench
 
 # Files of at most 1,000 steps of 1,000 tensors, as a long run has them.
 SIZES = {10_000: (1, 10), 100_000: (1, 100), 1_000_000: (1, 1_000), 10_000_000: (10, 1_000)}
 REPETITIONS, THEIR_REPETITIONS, THEIR_LAST = 5, 2, 100_000
 NOTE = f"more rows would take it many minutes, it is measured up to {THEIR_LAST:,}"
-WHAT = {
+COSTS = {
     "open": ("open, list the names", "s"),
     "series": ("read one series", "s"),
     "sql": ("SQL, a mean for each tensor", "s"),
@@ -29,37 +32,28 @@ TENSOR = names(TENSORS)[500]
 
 
 def measure(bench: Bench) -> list[Curve]:
-    found: dict[tuple[str, str], list[tuple[int, list[float]]]] = {}
-    for rows, (files, steps) in SIZES.items():
-        print(f"    {rows:,} rows", flush=True)
-        steps = bench.times(steps)
+    curves = Curves("rows", COSTS, {ORIGINAL: NOTE})
+    for rows, (files, count) in SIZES.items():
+        steps = bench.times(count)
+        run = fresh(bench.folder / "growth_rows")
+        write_run(run, files, steps)
         size = files * steps * TENSORS
-        results = once(bench, files, steps)
+        for whose in (OURS, FLOOR):
+            curves.measure(whose, size, partial(read, bench, whose, run, size))
+        fresh(run)
         if bench.peer and rows <= THEIR_LAST:
-            results[ORIGINAL] = original(bench, steps)
-        for whose, each in results.items():
-            if any(one.get("rows", size) != size for one in each):
-                raise RuntimeError(f"{whose} saw other rows than {size}: {each}")
-            for cost in WHAT.keys() & each[0].keys():
-                values = [one[cost] for one in each]
-                found.setdefault((cost, whose), []).append((size, values))
-    return [
-        Curve("rows", *WHAT[cost], whose, found[cost, whose], NOTE if whose == ORIGINAL else "")
-        for cost in WHAT
-        for whose in (OURS, ORIGINAL, FLOOR)
-        if (cost, whose) in found
+            curves.measure(ORIGINAL, size, partial(original, bench, steps))
+    return curves.all()
+
+
+def read(bench: Bench, whose: str, run: Path, size: int) -> list[dict[str, Any]]:
+    """Opens a run and reads it, in new processes."""
+    program = "benchmarks/read_rows.py"
+    found = [
+        run_json(own_python(), program, whose, run, TENSOR) for _ in range(bench.times(REPETITIONS))
     ]
-
-
-def once(bench: Bench, files: int, steps: int) -> dict[str, list[dict[str, Any]]]:
-    """Ours and the floor, in turn."""
-    run = fresh(bench.folder / "growth_rows")
-    write_run(run, files, steps)
-    found: dict[str, list[dict[str, Any]]] = {OURS: [], FLOOR: []}
-    for _ in range(bench.times(REPETITIONS)):
-        for whose, each in found.items():
-            each.append(run_json(own_python(), "benchmarks/read_rows.py", whose, run, TENSOR))
-    fresh(run)
+    if any(each["rows"] != size for each in found):
+        raise RuntimeError(f"{whose} saw other rows than {size}: {found}")
     return found
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.bench import fresh, own_python, run_json, seconds
 from benchmarks.figure import FLOOR, ORIGINAL
-from benchmarks.growth import OURS, Curve
+from benchmarks.growth import OURS, Curve, Curves
 
 if TYPE_CHECKING:
     from benchmarks.bench import Bench
@@ -33,22 +34,18 @@ COSTS = {
 
 
 def measure(bench: Bench) -> list[Curve]:
-    found: dict[tuple[str, str], list[tuple[int, list[float]]]] = {}
+    curves = Curves("steps", COSTS, NOTES)
     for size, times in SIZES.items():
         for whose in (OURS, FLOOR, ORIGINAL):
             if (whose != OURS and size > THEIR_LAST) or (whose == ORIGINAL and not bench.peer):
                 continue
-            print(f"    {size:,} steps, {whose}", flush=True)
-            results = [once(bench, whose, bench.times(size)) for _ in range(bench.times(times))]
-            for cost in results[0].keys() & COSTS.keys():
-                values = [each[cost] for each in results]
-                found.setdefault((cost, whose), []).append((bench.times(size), values))
-    return [
-        Curve("steps", *COSTS[cost], whose, found[cost, whose], NOTES.get(whose, ""))
-        for cost in COSTS
-        for whose in (OURS, ORIGINAL, FLOOR)
-        if (cost, whose) in found
-    ]
+            work = partial(many, bench, whose, bench.times(size), bench.times(times))
+            curves.measure(whose, bench.times(size), work)
+    return curves.all()
+
+
+def many(bench: Bench, whose: str, steps: int, times: int) -> list[dict[str, Any]]:
+    return [once(bench, whose, steps) for _ in range(times)]
 
 
 def once(bench: Bench, whose: str, steps: int) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks.bench import fresh, own_python, run_json
 from benchmarks.figure import FLOOR, ORIGINAL
-from benchmarks.growth import OURS, Curve
+from benchmarks.growth import OURS, Curve, Curves
 
 if TYPE_CHECKING:
     from benchmarks.bench import Bench
@@ -14,31 +15,28 @@ if TYPE_CHECKING:
 SIZES, REPETITIONS, ROUNDS = (10, 100, 1_000, 10_000), 2, 5
 # A step of 10,000 tensors takes smdebug 1.0.34 seconds.
 THEIR_REPETITIONS, THEIR_ROUNDS = 1, 2
-WHAT = {
+COSTS = {
     "microseconds": ("training thread, per tensor", "µs"),
     "bytes": ("on disk, per tensor and step", "bytes"),
 }
 
 
 def measure(bench: Bench) -> list[Curve]:
-    found: dict[tuple[str, str], list[tuple[int, list[float]]]] = {}
-    for size in SIZES:
+    curves = Curves("tensors", COSTS)
+    for each in SIZES:
+        # One is a gradient.
+        size = max(2, bench.times(each))
         for whose in (OURS, FLOOR, ORIGINAL):
-            if whose == ORIGINAL and not bench.peer:
-                continue
-            print(f"    {size:,} tensors, {whose}", flush=True)
-            times = bench.times(THEIR_REPETITIONS if whose == ORIGINAL else REPETITIONS)
-            results = [once(bench, whose, max(2, bench.times(size))) for _ in range(times)]
-            for cost in WHAT:
-                values = [each[cost] / max(2, bench.times(size)) for each in results]
-                place = found.setdefault((cost, whose), [])
-                place.append((max(2, bench.times(size)), values))
-    return [
-        Curve("tensors", *WHAT[cost], whose, found[cost, whose])
-        for cost in WHAT
-        for whose in (OURS, ORIGINAL, FLOOR)
-        if (cost, whose) in found
-    ]
+            if whose != ORIGINAL or bench.peer:
+                times = bench.times(THEIR_REPETITIONS if whose == ORIGINAL else REPETITIONS)
+                curves.measure(whose, size, partial(many, bench, whose, size, times))
+    return curves.all()
+
+
+def many(bench: Bench, whose: str, size: int, times: int) -> list[dict[str, float]]:
+    """All costs, of one tensor."""
+    results = [once(bench, whose, size) for _ in range(times)]
+    return [{cost: each[cost] / size for cost in COSTS} for each in results]
 
 
 def once(bench: Bench, whose: str, size: int) -> dict[str, float]:

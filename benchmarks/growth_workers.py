@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks.bench import ROOT, environment, fresh, own_python, seconds
 from benchmarks.figure import ORIGINAL
-from benchmarks.growth import OURS, Curve
+from benchmarks.growth import OURS, Curve, Curves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 SIZES, REPETITIONS, THEIR_REPETITIONS = (1, 2, 4, 8), 3, 1
 # Half of the steps before the reader opens the run, half before it looks again.
 STEPS, TENSORS = 20, 100
-WHAT = {
+COSTS = {
     "write": ("all write at once, per row of one", "µs"),
     "open": ("open while it is written, list the names", "s"),
     "refresh": ("look for new steps", "s"),
@@ -62,18 +63,17 @@ class Told:
 
 
 def measure(bench: Bench) -> list[Curve]:
-    found: dict[tuple[str, str], list[tuple[int, list[float]]]] = {}
+    curves = Curves("workers", COSTS)
     for size in SIZES[:2] if bench.quick else SIZES:
         for whose in (OURS, ORIGINAL):
-            if whose == ORIGINAL and not bench.peer:
-                continue
-            print(f"    {size} workers, {whose}", flush=True)
-            times = bench.times(REPETITIONS if whose == OURS else THEIR_REPETITIONS)
-            results = [once(bench, whose, size) for _ in range(times)]
-            for cost in WHAT:
-                values = [each[cost] for each in results]
-                found.setdefault((cost, whose), []).append((size, values))
-    return [Curve("workers", *WHAT[cost], whose, points) for (cost, whose), points in found.items()]
+            if whose == OURS or bench.peer:
+                times = bench.times(REPETITIONS if whose == OURS else THEIR_REPETITIONS)
+                curves.measure(whose, size, partial(many, bench, whose, size, times))
+    return curves.all()
+
+
+def many(bench: Bench, whose: str, size: int, times: int) -> list[dict[str, float]]:
+    return [once(bench, whose, size) for _ in range(times)]
 
 
 def once(bench: Bench, whose: str, size: int) -> dict[str, float]:

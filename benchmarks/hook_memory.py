@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.bench import own_python, run_json
+from benchmarks.bench import last_line, own_python, run_json
 from benchmarks.figure import ORIGINAL, Figure
 from smdebug.trials import create_trial
 
@@ -51,10 +51,13 @@ def original(bench: Bench, scratch: Path) -> dict[str, dict[str, list[float] | s
     """The same of smdebug 1.0.34, of fewer steps: it has no queue that fills."""
     if not bench.peer:
         return {"hook": {}, "import": {}}
-    none, imported, hooked = (
-        train(bench.peer, library, THEIR_STEPS, scratch / "theirs", 0)["peak_mb"]
-        for library in ("none", "imported", "hooked")
-    )
+    try:
+        none, imported, hooked = (
+            train(bench.peer, library, THEIR_STEPS, scratch / "theirs", 0)["peak_mb"]
+            for library in ("none", "imported", "hooked")
+        )
+    except RuntimeError as error:
+        return {key: {ORIGINAL: last_line(error)} for key in ("hook", "import")}
     return {
         "hook": {ORIGINAL: [MEBIBYTE * (hooked - imported)]},
         "import": {ORIGINAL: [MEBIBYTE * (imported - none)]},

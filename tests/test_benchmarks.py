@@ -13,7 +13,7 @@ import pytest
 from benchmarks.__main__ import ALONE, FIGURES
 from benchmarks.bench import Bench, last_line
 from benchmarks.figure import FLOOR, ORIGINAL, PEERS, TENSORBOARD, WANDB, Figure, number, table
-from benchmarks.growth import OURS, Curve, growth_table
+from benchmarks.growth import OURS, Curve, Curves, growth_table
 from benchmarks.page import page, write_page
 from benchmarks.results import Measured, Results
 
@@ -111,6 +111,32 @@ def test_what_was_not_measured_is_a_dash() -> None:
     assert heads[-1] == "2 times as many"
     single = growth_table([power(1, OURS, (5,))])
     assert rows_of(single)[2][-1] == ""
+
+
+def test_a_peer_that_fails_is_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> list[dict[str, float]]:
+        raise RuntimeError("Traceback\nit is too old")
+
+    curves = Curves("rows", {"open": ("open", "s"), "sql": ("SQL", "s")}, {FLOOR: "it is straight"})
+    for size in (10, 100):
+        curves.measure(OURS, size, lambda: [{"open": 2.0, "sql": 1.0, "more": 0.0}])
+    curves.measure(FLOOR, 10, lambda: [{"open": 1.0}, {"open": 3.0}])
+    curves.measure(ORIGINAL, 10, fail)
+    text = growth_table(curves.all())
+    _, _, *lines = rows_of(text)
+    assert [cells[:4] for cells in lines] == [
+        ["open, s", OURS, "2", "2"],
+        ["open, s", ORIGINAL, "-", "-"],
+        ["open, s", FLOOR, "2", "-"],
+        ["SQL, s", OURS, "1", "1"],
+        ["SQL, s", ORIGINAL, "-", "-"],
+    ]
+    assert text.endswith(
+        f"`-` for {ORIGINAL}: failed at 10: it is too old.\n`-` for {FLOOR}: it is straight."
+    )
+    assert "10 rows, ours" in capsys.readouterr().out
+    with pytest.raises(RuntimeError, match="too old"):
+        curves.measure(OURS, 1000, fail)
 
 
 def test_page(tmp_path: Path) -> None:
