@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SIZES, REPETITIONS, THEIR_REPETITIONS = (1, 2, 4, 8), 3, 1
 # Half of the steps before the reader opens the run, half before it looks again.
-STEPS, TENSORS = 20, 100
+STEPS, TENSORS = 10, 100
 COSTS = {
     "write": ("all write at once, per row of one", "µs"),
     "open": ("open while it is written, list the names", "s"),

@@ -27,7 +27,7 @@ ABOUT = {
         "are saved at every step."
     ),
     "workers": (
-        "So many processes write 20 steps of 100 tensors with five reductions each into one run at "
+        "So many processes write 10 steps of 100 tensors with five reductions each into one run at "
         "once; a reader opens it, they write as much again, the reader looks again."
     ),
     "rows": "Runs of 1,000 tensors and more and more steps, one reduction each.",
