@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from benchmarks.bench import Bench
 
-SIZES, REPETITIONS, THEIR_REPETITIONS = (1, 2, 4, 8), 3, 1
+SIZES, REPETITIONS, THEIR_REPETITIONS = (1, 2, 4, 8), 5, 1
 # Half of the steps before the reader opens the run, half before it looks again.
 STEPS, TENSORS = 10, 100
 COSTS = {
