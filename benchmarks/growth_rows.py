@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Files of at most 1,000 steps of 1,000 tensors, as a long run has them.
 SIZES = {10_000: (1, 10), 100_000: (1, 100), 1_000_000: (1, 1_000), 10_000_000: (10, 1_000)}
 REPETITIONS, THEIR_REPETITIONS, THEIR_LAST = 5, 2, 100_000
-NOTE = f"more rows would take it many minutes, it is measured up to {THEIR_LAST:,}"
+NOTE = f"measured up to {THEIR_LAST:,} rows, and without SQL; to keep the run short"
 COSTS = {
     "open": ("open, list the names", "s"),
     "series": ("read one series", "s"),

@@ -19,7 +19,7 @@ SIZES = {100: 3, 1_000: 3, 10_000: 1, 100_000: 1}
 # smdebug 1.0.34 writes two files a step, and reads them one by one. The floor is a straight line.
 THEIR_LAST = 10_000
 NOTES = {
-    ORIGINAL: f"100,000 steps would take it many minutes, it is measured up to {THEIR_LAST:,}",
+    ORIGINAL: f"measured up to {THEIR_LAST:,} steps, to keep the run short",
     FLOOR: f"nothing in it depends on the steps before, it is measured up to {THEIR_LAST:,}",
 }
 TENSORS, ROUNDS = 4, 5
