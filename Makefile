@@ -2,6 +2,8 @@
 # Python 3.11, git and make.
 PYTHON ?= python3
 NOX := .tools/bin/nox
+# make bench BENCH=--resume goes on after an interruption, BENCH=--quick tries it out.
+BENCH ?=
 
 .PHONY: help demo gym pictures test lint bench browser clean
 
@@ -23,8 +25,8 @@ test: $(NOX)  ## run every check: lint, all test suites, each in its own environ
 lint: $(NOX)  ## ruff and mypy only
 	@$(NOX) --session lint
 
-bench: $(NOX)  ## measure the figures of the performance table (installs its peers)
-	@$(NOX) --session bench bench_mxnet
+bench: $(NOX)  ## measure everything and write docs/performance.md (installs its peers; 35 minutes)
+	@$(NOX) --session bench bench_mxnet -- $(BENCH)
 
 browser: $(NOX)  ## look at pages (TensorBoard, notebooks) with chromium; pictures go to .nox/pictures
 	@$(NOX) --session browser

@@ -52,6 +52,9 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 # The tests of a file share what is expensive to make.
 PARALLEL = ["--numprocesses=auto", "--maxprocesses=8", "--dist=loadfile"]
 
+# What `make bench` writes.
+PAGE = "docs/performance.md"
+
 # What the hook is measured against.
 BENCH_PACKAGES = ["wandb>=0.19", "tensorboard>=2.16"]
 
@@ -152,17 +155,20 @@ def pictures(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """The performance figures, beside other libraries and the plain operations below us."""
-    install(session, "-e", ".[sql]", TORCH, XGBOOST, TENSORFLOW, *BENCH_PACKAGES)
+    install(session, "-e", ".[sql,plot]", TORCH, XGBOOST, TENSORFLOW, *BENCH_PACKAGES)
     session.run(
-        "python", "-m", "benchmarks", "--peer", peer_python(session), *session.posargs, env=QUIET
-    )
+        "python", "-m", "benchmarks", "--peer", peer_python(session), "--page", PAGE,
+        *session.posargs, env=QUIET,
+    )  # fmt: skip
 
 
 @nox.session
 def bench_mxnet(session: nox.Session) -> None:
-    """The figures of the MXNet hook, which cannot be where the others are."""
-    install(session, "-e", ".", *MXNET)
-    session.run("python", "-m", "benchmarks", "--only", "mxnet_cost")
+    """The figures of the MXNet hook, which cannot be where the others are, for the same page."""
+    install(session, "-e", ".[plot]", *MXNET)
+    session.run(
+        "python", "-m", "benchmarks", "--only", "mxnet_cost", "--page", PAGE, *session.posargs
+    )
 
 
 def check_style(session: nox.Session) -> None:

@@ -1,4 +1,4 @@
-"""What observing a training costs: our hook, and beside it smdebug 1.0.34, wandb, TensorBoard.
+"""What observing a training costs: our hook; smdebug 1.0.34, wandb, TensorBoard; and by hand.
 
 Every figure is the time of a step over that of the same training alone, on one thread.
 """
@@ -10,59 +10,67 @@ import shutil
 import tempfile
 from typing import TYPE_CHECKING
 
-from benchmarks.figure import Figure, own_python, run_json
+from benchmarks.bench import last_line, own_python, run_json
+from benchmarks.figure import FLOOR, ORIGINAL, TENSORBOARD, WANDB, Figure
+from benchmarks.growth import OURS
 from benchmarks.setups import COMPILED, DEEP, GPT, SETUPS, lengths
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from benchmarks.bench import Bench
 
-OURS, ORIGINAL = "our hook", "smdebug 1.0.34"
-HOOK = "smdebug_hook"
 # Which module of `observers` watches which trainings for whom.
 LIBRARIES = {
-    OURS: (HOOK, (GPT, COMPILED, DEEP)),
-    ORIGINAL: (HOOK, (GPT, COMPILED, DEEP)),
-    "wandb offline": ("wandb_watch", (GPT, DEEP)),
-    "tensorboard": ("tensorboard_writer", (GPT, DEEP)),
+    OURS: ("smdebug_hook", (GPT, COMPILED, DEEP)),
+    ORIGINAL: ("smdebug_hook", (GPT, COMPILED, DEEP)),
+    WANDB: ("wandb_watch", (GPT, DEEP)),
+    TENSORBOARD: ("tensorboard_writer", (GPT, DEEP)),
+    FLOOR: ("floor", (GPT, DEEP)),
 }
+Found = dict[str, "list[float] | str"]
 
 
-def measure(folder: Path, peer: str) -> list[Figure]:
-    # By training and setup, so that the libraries stand one below the other.
-    figures: dict[tuple[str, str], list[Figure]] = {}
-    for library, (module, trainings) in LIBRARIES.items():
-        for training in trainings:
-            # Whoever else uses the machine is in the figures: ratios of 1.01 need one at rest.
-            print(f"    {training}: {library} (load {os.getloadavg()[0]:.1f})", flush=True)
-            python, ours = peer if library == ORIGINAL else own_python(), library == OURS
-            results = observe(python, module, training, ours, folder / "inductor")
-            for setup, found in results.items():
-                figure = figure_of(library, training, setup, found)
-                figures.setdefault((training, setup), []).append(figure)
-    return [figure for group in figures.values() for figure in group]
+def measure(bench: Bench) -> list[Figure]:
+    figures = []
+    for training in SETUPS:
+        found: dict[str, Found] = {}
+        for library, (module, trainings) in LIBRARIES.items():
+            if training in trainings and (bench.peer or library != ORIGINAL):
+                # Whoever else uses the machine is in the figures: ratios of 1.01 need it at rest.
+                print(f"    {training}: {library} (load {os.getloadavg()[0]:.1f})", flush=True)
+                found[library] = observe(bench, library, module, training)
+        figures += [figure_of(training, setup, found) for setup in SETUPS[training]]
+    return figures
 
 
-def observe(
-    python: str, module: str, training: str, ours: bool, cache: Path
-) -> dict[str, list[float] | str]:
+def observe(bench: Bench, library: str, module: str, training: str) -> Found:
     """What each of a library's setups gave: ratios, or why there are none."""
     # Where the system has its scratch space, and gone afterwards however the program ends.
     scratch = tempfile.mkdtemp(prefix="tornasole-bench-")
-    arguments = (module, training, "ours" if ours else "theirs", scratch, cache)
+    python = bench.peer if library == ORIGINAL else own_python()
+    whose, kind = "ours" if library == OURS else "theirs", "quick" if bench.quick else "full"
+    cache = bench.folder / "inductor"
     try:
-        found: dict[str, list[float] | str]
-        found = run_json(python, "benchmarks/observe.py", *arguments)
+        found: Found = run_json(
+            python, "benchmarks/observe.py", module, training, whose, scratch, cache, kind
+        )
         return found
     except RuntimeError as error:
-        return dict.fromkeys(lengths(module == HOOK, training, ours), str(error))
+        known = lengths(module, training, library == OURS, bench.quick)
+        return dict.fromkeys(known, last_line(error))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def figure_of(library: str, training: str, setup: str, found: list[float] | str) -> Figure:
-    what = f"{training}, {setup}: {library} over none"
-    limit = SETUPS[training][setup].limit if library == OURS else None
-    target = "" if limit is None else f"<= {limit:g}x"
-    if isinstance(found, str):
-        return Figure(what, target, [], "x", limit, failed=found.strip().splitlines()[-1])
-    return Figure(what, target, found, "x", limit, digits=4)
+def figure_of(training: str, setup: str, found: dict[str, Found]) -> Figure:
+    """A setup's line: ours, and beside it whoever did the same."""
+    limit = SETUPS[training][setup].limit
+    what, target = f"{training}: {setup}", "" if limit is None else f"<= {limit:g} x"
+    peers = {
+        library: last_line(values) if isinstance(values, str) else values
+        for library, results in found.items()
+        if library != OURS and (values := results.get(setup)) is not None
+    }
+    ours = found[OURS].get(setup, "nothing was measured")
+    if isinstance(ours, str):
+        return Figure(what, target, [], "x", limit, failed=last_line(ours), peers=peers)
+    return Figure(what, target, ours, "x", limit, digits=4, peers=peers)

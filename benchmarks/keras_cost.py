@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.figure import Figure
+from benchmarks.bench import last_line
+from benchmarks.figure import FLOOR, TENSORBOARD, WANDB, Figure
 from smdebug.config.reduction import ReductionConfig
 from smdebug.tensorflow import KerasHook
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
+
+    from benchmarks.bench import Bench
 
 keras: Any = tf.keras
 
-BATCH, STEPS, BLOCK = 64, 400, 50
-REPETITIONS = 5
+BATCH, STEPS, BLOCK = 64, 300, 50
+REPETITIONS = 3
 # They trace, and are not counted.
 WARM_UP = 50
 _FIVE = ReductionConfig(reductions=["min", "max", "mean", "std"], norms=["l2"])
 _INSIDE = ["weights", "biases", "gradients"]
+LOSSES = "losses and metrics every step"
 SETUPS: dict[str, tuple[float, dict[str, Any]]] = {
     # The first step is not counted; no other one saves anything.
     "nothing saved at this step": (
         1.02,
         {"save_config": {"save_interval": 10**6}, "include_collections": [*_INSIDE, "layers"]},
     ),
-    "losses and metrics every step": (1.05, {"save_config": {"save_interval": 1}}),
+    LOSSES: (1.05, {"save_config": {"save_interval": 1}}),
     "five reductions of weights and gradients every 10 steps": (
         1.10,
         {
@@ -110,57 +116,130 @@ class After(keras.callbacks.Callback):
             self._before._turns.give(self._before._who)
 
 
-def measure(folder: Path, peer: str) -> list[Figure]:
+class Plain(keras.callbacks.Callback):
+    """The floor: the losses and metrics of a step as a line of a file.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._file = open(self._path, "w", encoding="ascii")  # noqa: PTH123, SIM115
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._file.write(f"{batch} {logs}\n")
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._file.close()
+
+
+def measure(bench: Bench) -> list[Figure]:
     # Whoever else uses the machine is in the figures: ratios of 1.01 need one at rest.
     print(f"    Keras {tf.__version__} (load {os.getloadavg()[0]:.1f})", flush=True)
     # What a process does once is no part of what tracing costs.
     _model().fit(_data(), steps_per_epoch=2, verbose=0, shuffle=False)
     figures, first = [], []
+    steps = BLOCK if bench.quick else STEPS
     for setup, (limit, options) in SETUPS.items():
-        ratios = []
-        for repetition in range(REPETITIONS):
-            alone, hooked = _trainings(options, repetition)
-            # Block by block, so that what else the machine does for a while spoils one of many.
-            for first_step in range(WARM_UP, WARM_UP + STEPS, BLOCK):
-                block = slice(first_step, first_step + BLOCK)
-                ratios.append(sum(hooked[block]) / sum(alone[block]))
+        ratios: list[float] = []
+        for repetition in range(bench.times(REPETITIONS)):
+            alone, hooked = _trainings(partial(our_hook, options), repetition, steps)
+            ratios += _ratios(alone, hooked)
             if "outputs_of_layers" in options.get("include_collections", ()):
                 first.append(hooked[0] - alone[0])
-        what = f"Keras fit, CNN of 1 M parameters, batch {BATCH}, {setup}: our hook over none"
-        figures.append(Figure(what, f"<= {limit:g}x", ratios, "x", limit, digits=4))
+        what = f"Keras fit, CNN of 1 M parameters, batch {BATCH}: {setup}"
+        peers = _others(steps) if setup == LOSSES else {}
+        figures.append(Figure(what, f"<= {limit:g} x", ratios, "x", limit, digits=4, peers=peers))
     traced = [1000 * each for each in first]
     figures.append(Figure("Keras fit: tracing the second function, once", "", traced, "ms"))
     return figures
 
 
-def _trainings(options: dict[str, Any], repetition: int) -> tuple[list[float], list[float]]:
-    """Trains with and without the hook; returns the seconds of every step of both."""
+def _others(steps: int) -> dict[str, list[float] | str]:
+    """What others take for losses and metrics of every step."""
+    found: dict[str, list[float] | str] = {}
+    for name, observer in (
+        (WANDB, wandb_logger), (TENSORBOARD, tensorboard_callback), (FLOOR, by_hand),
+    ):  # fmt: skip
+        try:
+            found[name] = _ratios(*_trainings(observer, 0, steps))
+        except Exception as error:
+            # One that a library cannot do is a word in the table, not the end of it.
+            found[name] = last_line(error)
+    return found
+
+
+@contextlib.contextmanager
+def our_hook(options: dict[str, Any], place: str) -> Iterator[Any]:
+    hook = KerasHook(f"{place}/run", **options)
+    if "outputs_of_layers" in hook.include_collections:
+        hook.get_collection("outputs_of_layers").include("/outputs$")
+    yield hook
+    hook.close()
+
+
+@contextlib.contextmanager
+def wandb_logger(place: str) -> Iterator[Any]:
+    import wandb
+    from wandb.integration.keras import WandbMetricsLogger
+
+    for variable in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
+        os.environ[variable] = place
+    os.environ["WANDB_ERROR_REPORTING"] = "false"
+    settings = wandb.Settings(silent=True)
+    run = wandb.init(project="bench", mode="offline", dir=place, settings=settings)
+    yield WandbMetricsLogger(log_freq=1)
+    run.finish()
+
+
+@contextlib.contextmanager
+def tensorboard_callback(place: str) -> Iterator[Any]:
+    yield keras.callbacks.TensorBoard(place, update_freq=1)
+
+
+@contextlib.contextmanager
+def by_hand(place: str) -> Iterator[Any]:
+    yield Plain(f"{place}/lines.txt")
+
+
+def _ratios(alone: list[float], observed: list[float]) -> list[float]:
+    """Block by block, so that what else the machine does for a while spoils one of many."""
+    blocks = [slice(first, first + BLOCK) for first in range(WARM_UP, len(alone), BLOCK)]
+    return [sum(observed[block]) / sum(alone[block]) for block in blocks]
+
+
+def _trainings(
+    observe: Callable[[str], contextlib.AbstractContextManager[Any]], repetition: int, steps: int
+) -> tuple[list[float], list[float]]:
+    """Trains alone and observed; returns the seconds of every step of both."""
     turns = Turns()
-    with tempfile.TemporaryDirectory() as place:
-        hook = KerasHook(f"{place}/run", **options)
-        if "outputs_of_layers" in hook.include_collections:
-            hook.get_collection("outputs_of_layers").include("/outputs$")
-        found: list[list[float]] = [[], []]
+    found: list[list[float]] = [[], []]
+    with tempfile.TemporaryDirectory() as place, observe(place) as observer:
         # Each goes first every other time.
         threads = [
-            threading.Thread(target=_train, args=(turns, who, hooks, found))
-            for who, hooks in enumerate(([], [hook]) if repetition % 2 else ([hook], []))
+            threading.Thread(target=_train, args=(turns, who, each, found, WARM_UP + steps))
+            for who, each in enumerate(([], [observer]) if repetition % 2 else ([observer], []))
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        hook.close()
     return (found[0], found[1]) if repetition % 2 else (found[1], found[0])
 
 
-def _train(turns: Turns, who: int, hooks: list[Any], found: list[list[float]]) -> None:
+def _train(
+    turns: Turns, who: int, observers: list[Any], found: list[list[float]], steps: int
+) -> None:
     before = Before(turns, who)
     after = After(before)
     model, data = _model(), _data()
     try:
-        model.fit(data, steps_per_epoch=WARM_UP + STEPS, verbose=0, shuffle=False,
-                  callbacks=[before, *hooks, after])  # fmt: skip
+        model.fit(data, steps_per_epoch=steps, verbose=0, shuffle=False,
+                  callbacks=[before, *observers, after])  # fmt: skip
     finally:
         found[who] = after.seconds
         turns.leave(who)

@@ -5,30 +5,36 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
-from benchmarks.figure import Figure
+from benchmarks.figure import FLOOR, Figure
 from smdebug.config.reduction import ReductionConfig
 from smdebug.mxnet import Hook
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
+
+    from benchmarks.bench import Bench
 
 BATCH, BLOCK, BLOCKS = 64, 50, 8
-REPETITIONS = 5
+REPETITIONS, PLAIN_REPETITIONS = 3, 2
 _INSIDE = ["weights", "biases", "gradients"]
 _FIVE = ReductionConfig(reductions=["min", "max", "mean", "std"], norms=["l2"])
+LOSSES = "losses every step"
+REDUCTIONS = "five reductions of all weights and gradients every 10 steps"
 SETUPS: dict[str, tuple[float | None, dict[str, Any]]] = {
     # The first step is not counted; no other one saves anything.
     "nothing saved at this step": (
         1.02, {"save_config": {"save_interval": 10**6}, "include_collections": _INSIDE},
     ),
-    "losses every step": (None, {"save_config": {"save_interval": 1}}),
-    "five reductions of all weights and gradients every 10 steps": (
+    LOSSES: (None, {"save_config": {"save_interval": 1}}),
+    REDUCTIONS: (
         1.10,
         {
             "save_config": {"save_interval": 10},
@@ -63,7 +69,7 @@ class Training:
         self._images = mx.nd.random.normal(shape=(BATCH, 1, 28, 28))
         self._labels = mx.nd.random.randint(0, 10, (BATCH,)).astype("float32")
 
-    def block(self) -> float:
+    def block(self, after_step: Callable[[Any], None] | None = None) -> float:
         """Trains for a block of steps; returns the seconds until MXNet has computed it all."""
         start = time.perf_counter()
         for _ in range(BLOCK):
@@ -71,39 +77,87 @@ class Training:
                 loss = self.loss(self.net(self._images), self._labels)
             loss.backward()
             self._trainer.step(BATCH)
+            if after_step is not None:
+                after_step(loss)
         mx.nd.waitall()
         return time.perf_counter() - start
 
 
-def measure(folder: Path, peer: str) -> list[Figure]:
+class Plain:
+    """The floor: losses, or copies of all parameters and gradients every 10 steps, in a file.
+
+    Args:
+        setup: what is wanted of a training.
+        path: the file.
+        training: the one to observe.
+    """
+
+    def __init__(self, setup: str, path: Path, training: Training) -> None:
+        self._file = path.open("wb")
+        self._parameters = training.net.collect_params().values() if setup == REDUCTIONS else ()
+        self._interval = 10 if setup == REDUCTIONS else 1
+        self._number = 0
+
+    def after_step(self, loss: Any) -> None:
+        if self._number % self._interval == 0:
+            # `asnumpy` copies, and waits: by hand there is no other way.
+            self._file.write(loss.asnumpy().tobytes())
+            for parameter in self._parameters:
+                for array in (parameter.data(), parameter.grad()):
+                    self._file.write(array.asnumpy().tobytes()[:20])
+        self._number += 1
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def measure(bench: Bench) -> list[Figure]:
     # Whoever else uses the machine is in the figures: ratios of 1.01 need one at rest.
     print(f"    MXNet {mx.__version__} (load {os.getloadavg()[0]:.1f})", flush=True)
     figures = []
     for setup, (limit, options) in SETUPS.items():
-        ratios = [ratio for number in range(REPETITIONS) for ratio in _ratios(options, number)]
-        what = f"MXNet, small convolutional net, batch {BATCH}, {setup}: our hook over none"
-        target = "" if limit is None else f"<= {limit:g}x"
-        figures.append(Figure(what, target, ratios, "x", limit, digits=4))
+        ratios = _ratios(bench, REPETITIONS, partial(_hook, options))
+        peers: dict[str, list[float] | str] = {}
+        if setup in (LOSSES, REDUCTIONS):
+            peers[FLOOR] = _ratios(bench, PLAIN_REPETITIONS, partial(Plain, setup))
+        what = f"MXNet, small convolutional net, batch {BATCH}: {setup}"
+        target = "" if limit is None else f"<= {limit:g} x"
+        figures.append(Figure(what, target, ratios, "x", limit, digits=4, peers=peers))
     return figures
 
 
-def _ratios(options: dict[str, Any], repetition: int) -> list[float]:
-    """The time of a block of steps with the hook over that of one without, block after block."""
-    alone, hooked = Training(), Training()
+def _hook(options: dict[str, Any], place: Path, training: Training) -> Hook:
+    hook = Hook(str(place), **options)
+    hook.register_block(training.net)
+    hook.register_block(training.loss)
+    return hook
+
+
+def _ratios(bench: Bench, times: int, observe: Callable[[Path, Training], Any]) -> list[float]:
+    """The time of an observed block of steps over that of one alone, many times."""
+    blocks = bench.times(BLOCKS)
+    repetitions = range(bench.times(times))
+    return [ratio for number in repetitions for ratio in _repetition(observe, number, blocks)]
+
+
+def _repetition(
+    observe: Callable[[Path, Training], Any], repetition: int, blocks: int
+) -> list[float]:
+    alone, observed = Training(), Training()
     with tempfile.TemporaryDirectory() as place:
-        hook = Hook(f"{place}/run", **options)
-        hook.register_block(hooked.net)
-        hook.register_block(hooked.loss)
-        # The first blocks make what is made once.
+        # It makes what is made at the first step, which `Plain` looks at.
         alone.block()
-        hooked.block()
+        observed.block()
+        observer = observe(Path(place) / "run", observed)
+        after_step = observer.after_step if isinstance(observer, Plain) else None
+        observed.block(after_step)
         ratios = []
-        for number in range(BLOCKS):
+        for number in range(blocks):
             # Each goes first every other time.
             if (number + repetition) % 2:
-                own, ours = alone.block(), hooked.block()
+                own, ours = alone.block(), observed.block(after_step)
             else:
-                ours, own = hooked.block(), alone.block()
+                ours, own = observed.block(after_step), alone.block()
             ratios.append(ours / own)
-        hook.close()
+        observer.close()
     return ratios

@@ -46,7 +46,7 @@ def ratios(
     return [statistics.median(rounds) for rounds in found] if len(found) > 1 else found[0]
 
 
-def main(library: str, training: str, whose: str, folder: str, cache: str) -> None:
+def main(library: str, training: str, whose: str, folder: str, cache: str, quick: str) -> None:
     torch.set_num_threads(1)
     # Caches and settings go where everything goes, not into a home that is not there.
     for place in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
@@ -54,7 +54,8 @@ def main(library: str, training: str, whose: str, folder: str, cache: str) -> No
     os.environ["WANDB_ERROR_REPORTING"] = "false"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     result: dict[str, Any] = {}
-    for setup, length in lengths(library == "smdebug_hook", training, whose == "ours").items():
+    known = lengths(library, training, whose == "ours", quick == "quick")
+    for setup, length in known.items():
         try:
             module = importlib.import_module(f"benchmarks.observers.{library}")
             observe = partial(module.observe, setup)

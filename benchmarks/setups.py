@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ATTACHED = "attached, nothing saved"
 LOSSES = "losses every step"
@@ -13,8 +13,6 @@ SUSTAINED = "all raw every step for longer than a queue of 67 MB lasts"
 GRADIENTS_10 = "losses and raw gradients every 10 steps"
 RULES = "what five rules need, and the rules, every step"
 RULES_10 = "what five rules need, and the rules, every 10 steps"
-HISTOGRAMS = "histograms of all parameters and gradients every step"
-HISTOGRAMS_10 = "histograms of all parameters and gradients every 10 steps"
 
 GPT, COMPILED, DEEP = "GPT", "compiled GPT", "40 small layers"
 
@@ -36,6 +34,11 @@ class Length:
     rounds: int
     repetitions: int = 3
     warm: int = 3
+
+    def shortened(self) -> Length:
+        """Just long enough to see that it works; still a whole number of save intervals."""
+        steps, warm = min(self.steps, 10), min(self.warm, 10)
+        return replace(self, steps=steps, rounds=1, repetitions=1, warm=warm)
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,9 @@ SETUPS = {
         REDUCTIONS: Setup(1.10, Length(2, 5), Length(1, 2, 2, 1)),
         REDUCTIONS_10: Setup(1.02, Length(10, 2, 3, 10), Length(10, 1, 2, 1)),
         RAW: Setup(1.15, Length(6, 2), Length(2, 2, 2, 1)),
-        # Blocks of seconds: the rules look about once in one.
-        RULES: Setup(1.12, Length(30, 4), None),
-        RULES_10: Setup(1.02, Length(30, 4, 3, 10), None),
+        # Blocks of seconds: the rules look about once in one. Once, so that each is a value.
+        RULES: Setup(1.12, Length(30, 6, 1), None),
+        RULES_10: Setup(1.02, Length(30, 6, 1, 10), None),
     },
     # Once: each new model is compiled anew. Long enough to be done with that in two saves.
     COMPILED: {GRADIENTS_10: Setup(1.03, Length(10, 9, 1, 20), Length(10, 3, 1, 20))},
@@ -80,17 +83,44 @@ SETUPS = {
     },
 }
 
-# What the others do that is nearest.
+# What the others do that is nearest: the loss is the loss, reductions are histograms.
 HISTOGRAM_LENGTHS = {
-    GPT: {HISTOGRAMS: Length(1, 2, 2, 1), HISTOGRAMS_10: Length(10, 1, 2, 1)},
-    DEEP: {HISTOGRAMS: Length(3, 2, 2, 1), HISTOGRAMS_10: Length(10, 3)},
+    GPT: {
+        LOSSES: Length(1, 8, 2),
+        REDUCTIONS: Length(1, 2, 2, 1),
+        REDUCTIONS_10: Length(10, 1, 2, 1),
+    },
+    DEEP: {
+        LOSSES: Length(5, 12, 2, 10),
+        REDUCTIONS: Length(3, 2, 2, 1),
+        REDUCTIONS_10: Length(10, 3),
+    },
+}
+# By hand: what a library that did nothing but copy and write would take.
+FLOOR_LENGTHS = {
+    GPT: {
+        LOSSES: Length(1, 16, 3),
+        REDUCTIONS: Length(2, 5),
+        REDUCTIONS_10: Length(10, 2, 2, 10),
+        RAW: Length(6, 2),
+    },
+    DEEP: {
+        LOSSES: Length(5, 24, 3, 10),
+        REDUCTIONS: Length(20, 5, 3, 10),
+        REDUCTIONS_10: Length(10, 10, 3, 10),
+        RAW: Length(50, 2, 3, 10),
+        SUSTAINED: Length(50, 2, 3, 10),
+    },
 }
 
 
-def lengths(hook: bool, training: str, ours: bool) -> dict[str, Length]:
+def lengths(library: str, training: str, ours: bool, quick: bool) -> dict[str, Length]:
     """The setups of a training that a library knows, and how long each is timed."""
-    if not hook:
-        return HISTOGRAM_LENGTHS[training]
     setups = SETUPS[training].items()
-    found = {name: setup.ours if ours else setup.theirs for name, setup in setups}
-    return {name: length for name, length in found.items() if length is not None}
+    known: dict[str, Length | None]
+    if library == "smdebug_hook":
+        known = {name: setup.ours if ours else setup.theirs for name, setup in setups}
+    else:
+        known = dict((FLOOR_LENGTHS if library == "floor" else HISTOGRAM_LENGTHS)[training])
+    found = {name: length for name, length in known.items() if length is not None}
+    return {name: each.shortened() for name, each in found.items()} if quick else found

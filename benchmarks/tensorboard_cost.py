@@ -21,23 +21,23 @@ from benchmarks.observers import Nothing
 from benchmarks.trainings import SEED, Training
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from benchmarks.bench import Bench
 
-EVERY, STEPS, ROUNDS, REPETITIONS = 10, 50, 4, 4
+EVERY, STEPS, ROUNDS, REPETITIONS = 10, 50, 4, 3
 WITHOUT, WITH = "the run alone", "TensorBoard files too"
 _FIVE = smd.ReductionConfig(reductions=["min", "max", "mean", "std"], norms=["l2"])
 # What is saved in the run beside.
 SAVED = {"raw": None, "five reductions of": _FIVE}
 
 
-def measure(folder: Path, peer: str) -> list[Figure]:
+def measure(bench: Bench) -> list[Figure]:
     torch.set_num_threads(1)
     figures = []
     for name, config in SAVED.items():
         # Whoever else uses the machine is in the figures: ratios of 1.01 need one at rest.
         print(f"    {name} (load {os.getloadavg()[0]:.1f})", flush=True)
         ratios: dict[str, list[float]] = {}
-        for _ in range(REPETITIONS):
+        for _ in range(bench.times(REPETITIONS)):
             for what, values in _repetition(config).items():
                 ratios.setdefault(what, []).extend(values)
         start = f"1 M parameters, {name} weights and gradients every {EVERY} steps"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks.bench import seconds
 from benchmarks.content import REDUCTIONS
-from benchmarks.figure import seconds
 from benchmarks.writing import batches, write
 from smdebug.trials import create_trial
 

@@ -6,26 +6,33 @@ import os
 import tempfile
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xgboost
 from xgboost.callback import CallbackContainer
 
-from benchmarks.figure import Figure, seconds
+from benchmarks.bench import seconds
+from benchmarks.figure import FLOOR, Figure
 from smdebug.xgboost import Hook
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
+
+    from benchmarks.bench import Bench
 
 ROUNDS, ROWS, FEATURES = 200, 50_000, 30
-REPETITIONS = 7
+REPETITIONS, PLAIN_REPETITIONS = 5, 3
 PARAMS = {"objective": "binary:logistic", "nthread": 1}
 
+METRICS = "metrics every round"
+IMPORTANCE = "metrics and feature importance every 10 rounds"
+IMPORTANCES = ("weight", "gain", "cover", "total_gain", "total_cover")
 _EVERY_10 = {"save_interval": 10}
 SETUPS: dict[str, tuple[float | None, dict[str, Any]]] = {
-    "metrics every round": (1.02, {"save_config": {"save_interval": 1}}),
-    "metrics and feature importance every 10 rounds": (
+    METRICS: (1.02, {"save_config": {"save_interval": 1}}),
+    IMPORTANCE: (
         1.05,
         {"save_config": _EVERY_10, "include_collections": ["feature_importance"]},
     ),
@@ -66,38 +73,82 @@ class Training:
         self._booster = self._callbacks.after_training(self._booster)
 
 
-def measure(folder: Path, peer: str) -> list[Figure]:
+class Plain(xgboost.callback.TrainingCallback):
+    """The floor: a round's metrics, and every 10 rounds importances, as lines of a file.
+
+    Args:
+        path: the file.
+        importances: whether those are wanted.
+    """
+
+    def __init__(self, path: Path, importances: bool) -> None:
+        self._file = path.open("w", encoding="utf-8")
+        self._importances = importances
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        if self._importances and epoch % 10:
+            return False
+        last = {name: logs["logloss"][-1] for name, logs in evals_log.items()}
+        self._file.write(f"{epoch} {last}\n")
+        if self._importances:
+            for kind in IMPORTANCES:
+                self._file.write(f"{epoch} {model.get_score(importance_type=kind)}\n")
+        return False
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def measure(bench: Bench) -> list[Figure]:
     validation = _matrix(ROWS // 5, 1)
     evals = [(_matrix(ROWS, 0), "train"), (validation, "validation")]
     # The first hook of a process loads pyarrow.
-    _ratio(evals, {}, rounds=10)
+    _ratio(evals, partial(_hook, {}), rounds=10)
+    rounds = bench.times(ROUNDS)
     # Whoever else uses the machine is in the figures: ratios of 1.01 need one at rest.
     print(f"    XGBoost (load {os.getloadavg()[0]:.1f})", flush=True)
     figures = []
     for setup, (limit, options) in SETUPS.items():
         options = {"validation_data": validation, **options}
-        found = [_ratio(evals, options) for _ in range(REPETITIONS)]
-        what = f"XGBoost, {ROUNDS} rounds x {ROWS:,} x {FEATURES}, {setup}"
-        target = "" if limit is None else f"<= {limit:g}x"
-        ratios = [ratio for ratio, _ in found]
-        figures.append(Figure(f"{what}: our hook over none", target, ratios, "x", limit, digits=4))
-        both = [1000 * each for _, each in found]
-        figures.append(Figure(f"{what}: making the hook and closing it", "", both, "ms"))
-    figures.append(_shap_figure(evals[0][0]))
+        found = [
+            _ratio(evals, partial(_hook, options), rounds) for _ in range(bench.times(REPETITIONS))
+        ]
+        what = f"XGBoost, {ROUNDS} rounds x {ROWS:,} x {FEATURES}: {setup}"
+        target = "" if limit is None else f"<= {limit:g} x"
+        ratios, both = [ratio for ratio, _ in found], [1000 * each for _, each in found]
+        peers = _floor(evals, setup, rounds, bench.times(PLAIN_REPETITIONS))
+        figures.append(Figure(what, target, ratios, "x", limit, digits=4, peers=peers))
+        figures.append(Figure(f"{what}; making the hook and closing it", "", both, "ms"))
+    figures.append(_shap_figure(evals[0][0], rounds))
     return figures
 
 
-def _ratio(evals: list[Any], options: dict[str, Any], rounds: int = ROUNDS) -> tuple[float, float]:
-    """The time of a training with the hook over that of one without, their rounds in turn.
+def _hook(options: dict[str, Any], place: Path) -> Hook:
+    return Hook(str(place / "run"), **options)
+
+
+def _floor(evals: list[Any], setup: str, rounds: int, times: int) -> dict[str, list[float] | str]:
+    """The same by hand, where that is a few lines."""
+    if setup not in (METRICS, IMPORTANCE):
+        return {}
+
+    def observe(place: Path) -> Plain:
+        return Plain(place / "lines.txt", setup == IMPORTANCE)
+
+    return {FLOOR: [_ratio(evals, observe, rounds)[0] for _ in range(times)]}
+
+
+def _ratio(evals: list[Any], observe: Callable[[Path], Any], rounds: int) -> tuple[float, float]:
+    """The time of an observed training over that of one alone, their rounds in turn.
 
     Returns:
-        That ratio, and the seconds before and after the training that the hook takes.
+        That ratio, and the seconds before and after the training that the observer takes.
     """
     with tempfile.TemporaryDirectory() as place:
         began = time.perf_counter()
-        hook = Hook(f"{place}/run", **options)
+        observer = observe(Path(place))
         apart = time.perf_counter() - began
-        trainings = {"alone": Training(evals, []), "hooked": Training(evals, [hook])}
+        trainings = {"alone": Training(evals, []), "observed": Training(evals, [observer])}
         times = {name: seconds(training.begin) for name, training in trainings.items()}
         for number in range(rounds):
             # Each goes first every other time.
@@ -105,15 +156,15 @@ def _ratio(evals: list[Any], options: dict[str, Any], rounds: int = ROUNDS) -> t
                 times[name] += seconds(partial(trainings[name].round, number))
         for name, training in trainings.items():
             times[name] += seconds(training.end)
-        apart += seconds(hook.close)
-    return times["hooked"] / times["alone"], apart
+        apart += seconds(observer.close)
+    return times["observed"] / times["alone"], apart
 
 
-def _shap_figure(data: Any) -> Figure:
+def _shap_figure(data: Any, rounds: int) -> Figure:
     """How long SHAP values of one round take, for whoever wants to save them."""
-    booster = xgboost.train(PARAMS, data, ROUNDS)
+    booster = xgboost.train(PARAMS, data, rounds)
     sample = data.slice(np.linspace(0, ROWS - 1, 10_000).astype(np.int64))
-    took = [seconds(lambda: booster.predict(sample, pred_contribs=True)) for _ in range(2)]
+    took = [seconds(lambda: booster.predict(sample, pred_contribs=True))]
     return Figure(f"XGBoost's own SHAP values of 10,000 rows, {ROUNDS} trees", "", took, "s")
 
 

@@ -1,4 +1,7 @@
-"""One tensor of a trial: its values, reductions and shapes over the steps."""
+"""One tensor of a trial: its values, reductions and shapes over the steps.
+
+More than 400 lines because it is the interface of smdebug 1.0, with a docstring for each method.
+"""
 
 from __future__ import annotations
 
