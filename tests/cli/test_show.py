@@ -161,6 +161,17 @@ def test_a_run_at_a_glance(runs: Path) -> None:
     assert told["findings"][0]["rule"] == "NonFinite"
 
 
+def test_a_job_that_says_nothing_of_modes(tmp_path: Path) -> None:
+    def plain(worker: str, step: int) -> StepBatch:
+        return StepBatch(step, ModeKeys.GLOBAL, step, [Entry("loss", np.float32(step))])
+
+    make_run(tmp_path / "run", range(3, 9), data=plain)
+    shown = smdebug(tmp_path, "show", "run").stdout
+    assert "6 global (3 to 8)" in shown
+    told = json.loads(smdebug(tmp_path, "show", "run", "--json").stdout)
+    assert told["steps"] == {"GLOBAL": {"count": 6, "first": 3, "last": 8}}
+
+
 def test_workers(runs: Path) -> None:
     written = make_run(runs / "again", range(3), workers=["w0", "w1"])
     for worker in ("w0", "w1"):

@@ -29,6 +29,7 @@ def open_run(path: str) -> Trial:
     Raises:
         SMDebugValueError: there is none; runs beside it with a similar name are offered.
     """
+    _require_there(open_store(path), path)
     try:
         return create_trial(path, wait_seconds=0)
     except (MissingCollectionFiles, TrialNotFound) as error:
@@ -45,6 +46,7 @@ def open_place(path: str) -> Store:
         SMDebugValueError: there is no run; those beside it with a similar name are offered.
     """
     store = open_store(path)
+    _require_there(store, path)
     try:
         require_place(store, None)
         # An empty directory may be that of a run to come; there is nothing to do with it yet.
@@ -100,6 +102,14 @@ def nearest_paths(path: str) -> list[str]:
         return []
     found = difflib.get_close_matches(meant.name, beside, 3)
     return [str(meant.parent / name) for name in found if name != meant.name]
+
+
+def _require_there(store: Store, path: str) -> None:
+    if not store.exists():
+        raise SMDebugValueError(
+            f"RUN must be a directory or a URL that a hook has saved to, got {path!r}, which does "
+            f"not exist{_meant(nearest_paths(path))}"
+        )
 
 
 def _meant(paths: list[str]) -> str:

@@ -15,13 +15,13 @@ from rich.text import Text
 from smdebug.cli.numbers import exact
 from smdebug.cli.series import natural, present_reductions
 from smdebug.cli.terminal import harmless
+from smdebug.mode_keys import ModeKeys
 from smdebug.trials.summary import format_of, state_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from smdebug.cli.progress import Bar
-    from smdebug.mode_keys import ModeKeys
     from smdebug.storage.findings import Finding
     from smdebug.trials.trial import Trial
 
@@ -100,9 +100,8 @@ def as_dict(trial: Trial, mode: ModeKeys, progress: Bar) -> dict[str, Any]:
         "state": state_of(trial.store),
         "workers": trial.workers(),
         "steps": {
-            each.name: {"count": len(steps), "first": steps[0], "last": steps[-1]}
-            for each in trial.modes()
-            if (steps := trial.steps(each))
+            name: {"count": len(steps), "first": steps[0], "last": steps[-1]}
+            for name, steps in _steps(trial).items()
         },
         "collections": _collections(trial, names),
         "tensors": tensors,
@@ -136,21 +135,26 @@ def head(trial: Trial) -> Table:
     workers = trial.workers()
     named = ", ".join(workers[:MOST_WORKERS])
     more = f" and {len(workers) - MOST_WORKERS} more" if len(workers) > MOST_WORKERS else ""
-    modes = []
-    for mode in trial.modes():
-        steps = trial.steps(mode)
-        if steps:
-            modes.append(f"{len(steps)} {mode.name.lower()} ({steps[0]} to {steps[-1]})")
+    steps = {
+        name: f"{len(each)} {name.lower()} ({each[0]} to {each[-1]})"
+        for name, each in _steps(trial).items()
+    }
     table = Table.grid(padding=(0, 2))
     for name, text in (
         ("run", trial.path),
         ("format", format_of(trial.store) or "-"),
         ("state", state_of(trial.store)),
         ("workers" if len(workers) > 1 else "worker", named + more),
-        ("steps", ", ".join(modes) or "none yet"),
+        ("steps", ", ".join(steps.values()) or "none yet"),
     ):
         table.add_row(Text(name, "dim"), Text(harmless(text), overflow="fold"))
     return table
+
+
+def _steps(trial: Trial) -> dict[str, list[int]]:
+    """The steps by mode; all of them together where a job has said nothing of modes."""
+    found = {mode.name: trial.steps(mode) for mode in trial.modes() or [ModeKeys.GLOBAL]}
+    return {name: steps for name, steps in found.items() if steps}
 
 
 def _collections(trial: Trial, names: list[str]) -> dict[str, int]:
