@@ -3,7 +3,7 @@
 PYTHON ?= python3
 NOX := .tools/bin/nox
 
-.PHONY: help demo gym test lint bench browser clean
+.PHONY: help demo gym test lint docs bench browser clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -20,6 +20,9 @@ test: $(NOX)  ## run every check: lint, all test suites, each in its own environ
 lint: $(NOX)  ## ruff and mypy only
 	@$(NOX) --session lint
 
+docs: $(NOX)  ## make a site of the documentation, in .site
+	@$(NOX) --session docs
+
 bench: $(NOX)  ## measure the figures of the performance table (installs its peers)
 	@$(NOX) --session bench bench_mxnet
 
@@ -27,7 +30,7 @@ browser: $(NOX)  ## look at a real TensorBoard page with chromium; pictures go t
 	@$(NOX) --session browser
 
 clean:  ## remove the environments and caches
-	rm -rf .tools .nox .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .tools .nox .bench .site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(NOX):
 	$(PYTHON) -m venv .tools
