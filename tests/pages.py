@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -138,6 +141,26 @@ def _given(line: str) -> list[str] | None:
     if "smdebug" in words and words[words.index("smdebug") - 1] == "-m":
         return words[words.index("smdebug") + 1 :]
     return None
+
+
+def start(line: str, place: Path) -> str:
+    """Runs `smdebug ...` as somebody in a clone does; returns what is printed.
+
+    Args:
+        line: the command line.
+        place: a directory that stands for the clone.
+    """
+    if not (place / "examples").exists():
+        (place / "examples").symlink_to(ROOT / "examples")
+    name, *words = shlex.split(line)
+    assert name == "smdebug"
+    done = subprocess.run(
+        [sys.executable, "-m", "smdebug", *words],
+        cwd=place, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
 
 
 def _words(line: str) -> list[str]:

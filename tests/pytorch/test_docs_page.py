@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import boto3
 import pytest
-from tests.pages import ROOT, commands, printed, program, without_numbers
+from tests.pages import commands, printed, program, start, without_numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,21 +76,6 @@ def test_quick_start(tmp_path: Path) -> None:
     page = "docs/quickstart/pytorch.md"
     said = run(program("docs/quickstart/pytorch.md", "pytorch"), tmp_path)
     assert without_numbers(said) == without_numbers(printed(page))
-
-
-def start(line: str, place: Path) -> str:
-    """Runs a command line of a page as a reader in a clone does; returns what is printed."""
-    if not (place / "examples").exists():
-        (place / "examples").symlink_to(ROOT / "examples")
-    name, *words = shlex.split(line)
-    assert name == "smdebug"
-    done = subprocess.run(
-        [sys.executable, "-m", "smdebug", *words],
-        cwd=place, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
 
 
 def test_quick_start_of_a_script_as_it_is(tmp_path: Path) -> None:
