@@ -79,7 +79,7 @@ def docs(session: nox.Session) -> None:
     """The documentation as a site, in .site."""
     install(session, "-e", ".", *DOCS_PACKAGES)
     build_site(session)
-    session.log(f"open {SITE / 'index.html'}, or: python -m http.server --directory {SITE}")
+    session.log(f"open {SITE / 'index.html'}; with its search: python -m http.server -d {SITE}")
 
 
 @nox.session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,26 @@ def test_the_code_of_a_page_is_run(page: str) -> None:
     assert len(sessions) == len(fenced(page, "python")), f"tests/pages.py: blocks of {page}"
     for session in set(sessions):
         assert (page, session) in asked_for(), f"no test of {session} runs the code of {page}"
+
+
+@pytest.mark.parametrize("page", pages())
+def test_links_lead_to_files(page: str) -> None:
+    """For those who read pages where they lie; the strict build is about the site."""
+    text = re.sub(r"^```.*?^```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, place = link.partition("#")
+        if re.match(r"\w+:", link):
+            continue
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), f"{page} leads to {link}"
+        if place:
+            assert place in places(target), f"{page} leads to {link}"
+
+
+def places(page: Path) -> set[str]:
+    """The names that headings have as targets of links."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}
 
 
 def leaf(words: list[str]) -> tuple[Any, list[str]]:
