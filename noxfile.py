@@ -189,7 +189,8 @@ def build_site(session: nox.Session) -> None:
     """The site of the documentation; a link that leads nowhere, or a page that nothing leads to,
     is an error.
     """
-    session.run("mkdocs", "build", "--strict", "--quiet", env=WITHOUT_NEWS)
+    # Not --quiet: then --strict does not see the warnings either.
+    session.run("mkdocs", "build", "--strict", env=WITHOUT_NEWS)
 
 
 def install(session: nox.Session, *packages: str) -> None:

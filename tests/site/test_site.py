@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.pages import ROOT, pages
+from tools.site_pages import target
 
 # What a browser fetches by itself; a link is followed by the reader alone.
 FETCHING = {"audio", "embed", "iframe", "img", "input", "link", "object", "script", "source",
@@ -30,7 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if built:
         return Path(built)
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
@@ -118,8 +119,25 @@ def test_every_page_and_every_example_is_published(site: Path) -> None:
         assert (site / f"{name}.html").exists()
 
 
-MEMBERS = (FunctionType, classmethod, property, staticmethod)
+@pytest.mark.parametrize(
+    ("path", "page"),
+    [
+        ("examples/pytorch/ddp.py", ("examples/pytorch.md", "#ddp")),
+        ("examples/pytorch", ("examples/pytorch.md", "")),
+        ("examples/quickstart.py", ("examples/core.md", "#quickstart")),
+        ("docs/rules.md", ("rules.md", "")),
+        ("CHANGELOG.md", ("changelog.md", "")),
+        # What is not there, and what is no page, is left for the strict build to complain of.
+        ("examples/pytorch/none.py", None),
+        ("src/smdebug/__init__.py", None),
+    ],
+)
+def test_what_becomes_of_a_link_to_a_file(path: str, page: tuple[str, str] | None) -> None:
+    assert target(path, ROOT) == page
+
+
 # What has no framework can be asked what it has.
+MEMBERS = (FunctionType, classmethod, property, staticmethod)
 PUBLIC_CLASSES = [
     "smdebug.Collection", "smdebug.ReductionConfig", "smdebug.SaveConfig",
     "smdebug.hook.base.BaseHook", "smdebug.trials.Tensor", "smdebug.trials.Trial",
