@@ -124,7 +124,13 @@ def commands(page: str) -> list[str]:
 
 def smdebug_commands(page: str) -> list[list[str]]:
     """What is given to `smdebug` on a page, in blocks and indented."""
-    return [words for line in commands(page) if (words := _given(line)) is not None]
+    lines = [line for line in commands(page) if "[" not in line]
+    return [words for line in lines if (words := _given(line)) is not None]
+
+
+def synopses(page: str) -> list[str]:
+    """Lines that show all that a command takes: `smdebug ls PATH [--json]`."""
+    return [line for line in commands(page) if line.startswith("smdebug ") and "[" in line]
 
 
 def smdebug_mentions(page: str) -> list[list[str]]:
