@@ -59,7 +59,7 @@ def asked_for() -> set[tuple[str, str]]:
     found = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
         text = path.read_text(encoding="utf-8")
-        if "tests.pages" not in text:
+        if "pages" not in text:
             continue
         for call in ast.walk(ast.parse(text)):
             if not isinstance(call, ast.Call) or called(call) not in ASKING:
