@@ -5,7 +5,7 @@ NOX := .tools/bin/nox
 # make bench BENCH=--resume goes on after an interruption, BENCH=--quick tries it out.
 BENCH ?=
 
-.PHONY: help demo gym pictures test lint bench browser clean
+.PHONY: help demo gym pictures test lint docs bench browser clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -25,6 +25,9 @@ test: $(NOX)  ## run every check: lint, all test suites, each in its own environ
 lint: $(NOX)  ## ruff and mypy only
 	@$(NOX) --session lint
 
+docs: $(NOX)  ## make a site of the documentation, in .site
+	@$(NOX) --session docs
+
 bench: $(NOX)  ## measure everything and write docs/performance.md (installs its peers; 35 minutes)
 	@$(NOX) --session bench bench_mxnet -- $(BENCH)
 
@@ -32,7 +35,7 @@ browser: $(NOX)  ## look at pages (TensorBoard, notebooks) with chromium; pictur
 	@$(NOX) --session browser
 
 clean:  ## remove the environments and caches
-	rm -rf .tools .nox .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .tools .nox .bench .site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(NOX):
 	$(PYTHON) -m venv .tools

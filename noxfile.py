@@ -43,11 +43,17 @@ PEER_PACKAGES = [
 ]
 # Pinned: what counts as well formatted, or as well typed, changes with every release.
 LINT_PACKAGES = ["ruff==0.17.4", "mypy==2.4.1", "nox"]
+# Pinned: what makes a strict build fail changes with them, too.
+DOCS_PACKAGES = ["mkdocs-material==9.8.1", "mkdocstrings-python==2.0.10"]
 PYTEST_PACKAGES = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "moto[server,s3]>=5"]
 TEST_PACKAGES = [*PYTEST_PACKAGES, "tensorboard>=2.16"]
 
 # TensorFlow greets every process with a page of remarks on the machine.
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+
+# The theme announces its successor at every build.
+WITHOUT_NEWS = {"NO_MKDOCS_2_WARNING": "1"}
+SITE = Path(".site")
 
 # The tests of a file share what is expensive to make.
 PARALLEL = ["--numprocesses=auto", "--maxprocesses=8", "--dist=loadfile"]
@@ -67,16 +73,29 @@ WITHOUT_FRAMEWORK = [
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style and types alone; they are checked in `core` too."""
-    install(session, "-e", ".[cloud,sql,export]", *LINT_PACKAGES, *TEST_PACKAGES)
+    install(session, "-e", ".[cloud,sql,export]", *LINT_PACKAGES, *DOCS_PACKAGES, *TEST_PACKAGES)
     check_style(session)
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation as a site, in .site."""
+    install(session, "-e", ".", *DOCS_PACKAGES)
+    build_site(session)
+    session.log(f"open {SITE / 'index.html'}; with its search: python -m http.server -d {SITE}")
+
+
+@nox.session
 def core(session: nox.Session) -> None:
-    """Style and types; everything that needs no framework."""
-    install(session, "-e", ".[cloud,sql,sagemaker,plot,export]", *LINT_PACKAGES, *TEST_PACKAGES)
+    """Style and types; the site of the documentation; everything that needs no framework."""
+    packages = [*LINT_PACKAGES, *DOCS_PACKAGES, *TEST_PACKAGES]
+    install(session, "-e", ".[cloud,sql,sagemaker,plot,export]", *packages)
     check_style(session)
-    session.run("pytest", *PARALLEL, *WITHOUT_FRAMEWORK, *session.posargs)
+    build_site(session)
+    session.run(
+        "pytest", *PARALLEL, *WITHOUT_FRAMEWORK, *session.posargs,
+        env={"TORNASOLE_SITE": str(SITE.absolute())},
+    )  # fmt: skip
 
 
 @nox.session
@@ -84,7 +103,8 @@ def mxnet(session: nox.Session) -> None:
     """The MXNet hook and its examples; and all of the core once more, on the oldest packages."""
     install(session, "-e", ".[cloud,sql,sagemaker,plot,export]", *MXNET, *TEST_PACKAGES)
     others = [each for each in WITHOUT_FRAMEWORK if not each.endswith("mxnet")]
-    session.run("pytest", *PARALLEL, *others, *session.posargs)
+    # The site is one, whatever the packages are; `core` looks at it.
+    session.run("pytest", *PARALLEL, *others, "--ignore=tests/site", *session.posargs)
 
 
 @nox.session
@@ -176,6 +196,14 @@ def check_style(session: nox.Session) -> None:
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
+
+
+def build_site(session: nox.Session) -> None:
+    """The site of the documentation; a link that leads nowhere, or a page that nothing leads to,
+    is an error.
+    """
+    # Not --quiet: then --strict does not see the warnings either.
+    session.run("mkdocs", "build", "--strict", env=WITHOUT_NEWS)
 
 
 def install(session: nox.Session, *packages: str) -> None:

@@ -1,4 +1,7 @@
-"""A rule of your own, over any run: fires when a weight grows tenfold between saved steps."""
+"""A rule of your own, over any run: fires when a weight grows tenfold between saved steps.
+
+python examples/custom_rule.py
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import pages
 
 from smdebug.testing import make_run
 
@@ -45,6 +46,15 @@ def test_the_examples_run(command: str, tmp_path: Path) -> None:
         assert (program, ended.returncode) == ("smdebug", 0), (line, ended.stderr)
     for code in blocks(command, "python"):
         subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=100)
+
+
+def test_all_code_of_the_page_is_run(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "one")
+    make_run(tmp_path / "runs" / "two")
+    (compared,) = blocks("diff", "python")
+    subprocess.run([sys.executable, "-c", compared], cwd=tmp_path, check=True, timeout=100)
+    others = [code for command in COMMANDS for code in blocks(command, "python")]
+    assert sorted([compared, *others]) == sorted(pages.blocks("docs/command_line.md", "core"))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pages import program
 
 from smdebug.rules.registry import BUILTIN_RULES, RuleSpec, rule_class
 
@@ -56,17 +57,6 @@ def actual(rule: str) -> dict[str, Any]:
         for name, parameter in inspect.signature(rule_class(rule)).parameters.items()
         if name not in ("base_trial", "action_str")
     }
-
-
-def blocks() -> list[tuple[int, str]]:
-    """The Python code of the page: the line it begins on, and the code."""
-    found = re.finditer(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-    return [(TEXT.count("\n", 0, block.start(1)), block[1]) for block in found]
-
-
-def needs_torch(code: str) -> bool:
-    """Whether a block imports torch, or the hook for it."""
-    return re.search(r"^\s*(?:import|from) .*torch", code, re.MULTILINE) is not None
 
 
 def test_every_section_is_about_a_rule() -> None:
@@ -164,22 +154,10 @@ def test_links() -> None:
             assert heading in headings, target
 
 
-def test_code_for_torch_compiles() -> None:
-    found = [(line, code) for line, code in blocks() if needs_torch(code)]
-    assert found
-    for line, code in found:
-        compile("\n" * line + code, str(PAGE), "exec")
-
-
-def test_other_code_runs(tmp_path: Path) -> None:
-    # On the lines it has on the page, so that a traceback names them.
-    lines = [""] * TEXT.count("\n")
-    for first, code in blocks():
-        if not needs_torch(code):
-            part = code.splitlines()
-            lines[first : first + len(part)] = part
+def test_code_runs(tmp_path: Path) -> None:
+    # That for PyTorch runs in its session.
     page = tmp_path / "rules_page.py"
-    page.write_text("\n".join(lines), encoding="utf-8")
+    page.write_text(program("docs/rules.md", "core"), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", page.name],
         cwd=tmp_path, capture_output=True, text=True, check=False,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pages import program
 
 from smdebug.config import environment
 from smdebug.config.job_file import DEFAULT_SAGEMAKER_OUTDIR, JobFile, parse_job_file
@@ -47,6 +50,14 @@ def test_rules_in_the_job() -> None:
     assert options.out_dir == "s3://bucket/debug"
     assert options.rules == ("NonFinite", "VanishingGradient:threshold=1e-6", "LossNotDecreasing")
     assert options.on_finding == "stop"
+
+
+def test_the_program_that_needs_no_framework(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", program("docs/sagemaker.md", "core")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("gradients {'reductions': 'abs_mean,zeros'")
+    assert "relu_output {'include_regex': '.*relu_output'" in done.stdout
 
 
 def test_the_emulated_job() -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from tests.pages import blocks
 
 from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
@@ -50,10 +51,10 @@ def test_code_runs(tmp_path: Path) -> None:
         [Collection(name, include_regex=regex) for name, regex in regexes.items()]
     )
     make_run(tmp_path / "runs/first", range(60), data=batch, collections=manager)
-    blocks = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-    plots = sum(len(re.findall(r"\.plot\(", block)) for block in blocks)
+    code = blocks("docs/trials.md", "core")
+    plots = sum(len(re.findall(r"\.plot\(", block)) for block in code)
     assert plots >= 5
-    program = "\n".join([BEFORE, *blocks, AFTER])
+    program = "\n".join([BEFORE, *code, AFTER])
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         cwd=tmp_path, capture_output=True, text=True, check=False,

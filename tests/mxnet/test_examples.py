@@ -6,13 +6,15 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.pages import examples, printed, program, without_numbers
 
-ROOT = Path(__file__).parent.parent.parent
-EXAMPLES = sorted((ROOT / "examples" / "mxnet").glob("*.py"))
-PAGE = ROOT / "docs" / "mxnet.md"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXAMPLES = examples("mxnet")
 # What each of them says.
 SAYS = {
     "older_script": (
@@ -57,11 +59,14 @@ def test_example(path: Path, tmp_path: Path) -> None:
 
 
 def test_page(tmp_path: Path) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    done = run(["-c", "\n".join(blocks)], tmp_path)
+    done = run(["-c", program("docs/mxnet.md", "mxnet")], tmp_path)
     written = {path.name for path in (tmp_path / "runs").iterdir()}
     assert written == {"first", "chosen", "modes", "hybrid", "rules", "cost"}
     assert "1 of 21 steps saved" in done.stdout
     assert "CollectionStats(tensors=4, bytes=1416)" in done.stdout
     assert "is hybridized" in done.stderr
+
+
+def test_quick_start(tmp_path: Path) -> None:
+    done = run(["-c", program("docs/quickstart/mxnet.md", "mxnet")], tmp_path)
+    assert without_numbers(done.stdout) == without_numbers(printed("docs/quickstart/mxnet.md"))

@@ -9,15 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from click import Option
 from tests.board import read_boards
-from typer.main import get_command
-
-from smdebug.cli.main import app
+from tests.pages import blocks
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "tensorboard.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+BLOCKS = blocks("docs/tensorboard.md", "pytorch")
 COMMANDS = [
     line
     for block in re.findall(r"^```sh\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
@@ -53,15 +50,3 @@ def test_page(tmp_path: Path) -> None:
         said = run([sys.executable, "-m", *words], tmp_path).stderr
         assert re.fullmatch(r"smdebug: \d+ scalars and \d+ histograms of 120 steps .*\n", said)
     assert read_boards(tmp_path / "board" / "first") == live
-
-
-def test_every_option_is_there() -> None:
-    group = get_command(app).commands["export"]  # type: ignore[attr-defined]
-    for option in group.commands["tensorboard"].params:
-        if isinstance(option, Option):
-            assert f"`{option.opts[0]}`" in TEXT, option.opts
-
-
-def test_every_link_has_its_file() -> None:
-    links = re.findall(r"\]\(([^)#:]+)[^)]*\)", TEXT)
-    assert [link for link in links if not (PAGE.parent / link).exists()] == []

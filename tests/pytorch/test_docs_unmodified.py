@@ -11,13 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from click import Option
-from typer.main import get_command
-
-from smdebug.cli.main import app
+from tests.pages import blocks
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "unmodified.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+BLOCKS = blocks("docs/unmodified.md", "pytorch")
 COMMANDS = [
     line
     for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -54,10 +51,3 @@ def test_callbacks(tmp_path: Path) -> None:
     program = f"import torch\nfrom torch.nn import functional\n{BLOCKS[1]}{BLOCKS[2]}"
     run([sys.executable, "-c", program], tmp_path)
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"lightning", "huggingface"}
-
-
-def test_every_option_is_there() -> None:
-    command = get_command(app).commands["run"]  # type: ignore[attr-defined]
-    options = [each for each in command.params if isinstance(each, Option)]
-    for option in options:
-        assert f"| `{option.opts[0]}" in PAGE, option.opts

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.pages import blocks, commands, examples, fenced, start, without_numbers
 
-ROOT = Path(__file__).parent.parent.parent
-EXAMPLES = sorted((ROOT / "examples" / "pytorch").glob("*.py"))
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXAMPLES = examples("pytorch")
+# Scripts that know nothing of us.
+UNMODIFIED = examples("unmodified")
 # What each of them says.
 SAYS = {
     "ddp": r"\['worker_0', 'worker_1'\]",
@@ -20,6 +26,13 @@ SAYS = {
     "quickstart": "5 tensors, 30 steps, finished",
     "rules": "(?s)NonFinite fired at step 300: Sequential_input_0.*all weights are finite: True",
     "two_models": "discriminator",
+}
+SAYS_UNMODIFIED = {
+    "deep": (
+        r"(?s)as good as guessing.*VanishingGradient, step 0: .*VanishingGradient found \d+ more.*"
+        r"smdebug: 50 steps saved in "
+    ),
+    "train": r"(?s)step 200: loss 0\.0\d+.*smdebug: 4 steps saved in ",
 }
 # Many small processes with many threads each only wait for each other.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -40,10 +53,31 @@ def test_example(path: Path, tmp_path: Path) -> None:
     assert re.search(SAYS[path.stem], run(tmp_path, str(path), str(tmp_path / "run")))
 
 
+@pytest.mark.parametrize("path", UNMODIFIED, ids=lambda path: path.stem)
+def test_unmodified_example(path: Path, tmp_path: Path) -> None:
+    code = path.read_text(encoding="utf-8")
+    assert len(code.splitlines()) <= 60
+    assert "smdebug" not in code.split('"""')[2]
+    command = (ast.get_docstring(ast.parse(code)) or "").splitlines()[-1]
+    assert re.search(SAYS_UNMODIFIED[path.stem], start(command, tmp_path))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_commands_of_the_first_pages(page: str, tmp_path: Path) -> None:
+    lines = [line for line in commands(page) if line.startswith("smdebug run")]
+    assert lines
+    for line in lines:
+        said = start(line, tmp_path).replace(f"{tmp_path}/", "")
+        assert re.search(r"smdebug: [1-9]\d* steps saved in ", said)
+        # What the page shows of the output, whatever the numbers are.
+        for block in fenced(page, "console"):
+            if line in block.code:
+                for shown in block.code.splitlines()[1:]:
+                    assert without_numbers(shown) in without_numbers(said)
+
+
 def test_readme(tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    first, watched = [block for block in blocks if "torch" in block]
+    first, watched = blocks("README.md", "pytorch")
     assert "5 tensors, 20 steps, finished" in run(tmp_path, "-c", first)
     assert "Rule VanishingGradient fired at step 0: gradient/Sequential_0" in run(
         tmp_path, "-c", watched

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.import_paths import missing_paths
+from tests.pages import blocks, fenced
 from tests.sagemaker_job import check_requests
 
 import smdebug.pytorch as smd
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tests.sagemaker_job import Job
 
 SCRIPT = Path(__file__).parents[1] / "jobs" / "train_pytorch.py"
-PAGE = Path(__file__).parents[2] / "docs" / "sagemaker.md"
 LOSS = "CrossEntropyLoss_output_0"
 PARAMETERS = {"train.save_interval": "2", "eval.save_interval": "1"}
 COLLECTIONS = {
@@ -83,8 +82,9 @@ def test_a_job_whose_hook_was_not_configured(sagemaker_job: Job) -> None:
     assert sagemaker_job.is_untouched()
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+def shown(language: str) -> list[str]:
+    """The blocks of the page in a language."""
+    return [block.code for block in fenced("docs/sagemaker.md", language)]
 
 
 def shell(folder: Path, program: str) -> str:
@@ -100,9 +100,9 @@ def shell(folder: Path, program: str) -> str:
 
 
 def test_the_script_of_the_page_in_the_job_of_the_page(tmp_path: Path) -> None:
-    script, _ = blocks("python")
-    *_, job = blocks("json")
-    (commands,) = blocks("sh")
+    (script,) = blocks("docs/sagemaker.md", "pytorch")
+    *_, job = shown("json")
+    (commands,) = shown("sh")
     (tmp_path / "train.py").write_text(script)
     (tmp_path / "job.json").write_text(job)
     printed = shell(tmp_path, commands)
@@ -117,19 +117,12 @@ def test_the_script_of_the_page_in_the_job_of_the_page(tmp_path: Path) -> None:
     assert not (tmp_path / "output" / "tensors" / "training_job_end.ts").exists()
 
 
-def test_the_other_program_of_the_page(tmp_path: Path) -> None:
-    _, program = blocks("python")
-    printed = shell(tmp_path, f"python -W error -c '{program}'")
-    assert printed.startswith("gradients {'reductions': 'abs_mean,zeros'")
-    assert "relu_output {'include_regex': '.*relu_output'" in printed
-
-
 def test_rules_in_the_job_stop_it(sagemaker_job: Job) -> None:
     """The job of the page, whose script divides by zero."""
-    _, job, _ = blocks("json")
+    _, job, _ = shown("json")
     parameters = json.loads(job)["HookParameters"]
     sagemaker_job.configure({**parameters, "save_interval": "1"})
-    script, _ = blocks("python")
+    (script,) = blocks("docs/sagemaker.md", "pytorch")
     path = sagemaker_job.root / "train.py"
     path.write_text(script.replace("range(200)", "range(100_000)").replace("lr=0.1", "lr=1e30"))
     with pytest.raises(AssertionError, match="RuleEvaluationConditionMet") as caught:

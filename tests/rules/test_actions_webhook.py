@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tests.pages import program
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules import run_rules
@@ -279,3 +280,17 @@ def test_a_rule_posts_what_it_finds(server: Server, tmp_path: Path) -> None:
     (finding,) = report.findings
     assert (body["rule"], body["step"], body["tensor"]) == ("VanishingGradient", 3, "gradient/w")
     assert body["text"] == str(finding)
+
+
+def test_the_code_of_the_page(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run("runs/first")
+    code = program("docs/actions.md", "core")
+    address = "https://hooks.example.org"
+    assert address in code
+    exec(compile(code.replace(address, f"http://{server.address}"), "actions.md", "exec"), {})
+    path, _, body = server.got.get_nowait()
+    assert (path, body["rule"], body["step"]) == ("/services/T0/B0/abc", "MyCheck", 40)
+    assert server.got.empty()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from tests.pages import printed, program, without_numbers
 
 import smdebug.tensorflow as smd
 from smdebug.exceptions import SMDebugValueError
@@ -21,19 +22,10 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "tensorflow.md"
 TEXT = PAGE.read_text(encoding="utf-8")
+CODE = program("docs/tensorflow.md", "tensorflow")
 # Keras 2 names its models so.
 KERAS_ITSELF = "ignore:non-integer arguments to randrange:DeprecationWarning"
 TRAIN, EVAL, PREDICT = smd.modes.TRAIN, smd.modes.EVAL, smd.modes.PREDICT
-
-
-def blocks() -> str:
-    """The code of the page, on the lines it has there, so that a traceback names them."""
-    kept = [""] * (TEXT.count("\n") + 1)
-    for found in re.finditer(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE):
-        first = TEXT.count("\n", 0, found.start(1))
-        lines = found[1].splitlines()
-        kept[first : first + len(lines)] = lines
-    return "\n".join(kept)
 
 
 def rows_of(heading: str) -> list[list[str]]:
@@ -48,20 +40,31 @@ def words(cells: Iterable[str]) -> set[str]:
     return {word for cell in cells for word in re.findall(r"`([^`]+)`", cell)}
 
 
-def test_page(tmp_path: Path) -> None:
+def run(code: str, place: Path) -> str:
+    """Runs code in a directory; returns what it prints."""
     # The file is there for AutoGraph, which reads the source of what it rewrites.
-    (tmp_path / "page.py").write_text(blocks(), encoding="utf-8")
+    (place / "page.py").write_text(code, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-W", KERAS_ITSELF, "page.py"],
-        cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        cwd=place, env={**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True, text=True, check=False, timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for complaint in ("saving has stopped", "is not saved", "cannot be", "not complete"):
         assert complaint not in done.stderr, done.stderr
-    assert re.search(r"^\d+ rules, up to step \d+\nVanishingGradient  found", done.stdout, re.M)
-    assert "CollectionStats(tensors=4, bytes=1416)" in done.stdout
-    assert re.search("^2 of 20 steps saved, ", done.stdout, re.M)
+    return done.stdout
+
+
+def test_quick_start(tmp_path: Path) -> None:
+    said = run(program("docs/quickstart/keras.md", "tensorflow"), tmp_path)
+    assert without_numbers(said) == without_numbers(printed("docs/quickstart/keras.md"))
+
+
+def test_page(tmp_path: Path) -> None:
+    said = run(CODE, tmp_path)
+    assert re.search(r"^\d+ rules, up to step \d+\nVanishingGradient  found", said, re.M)
+    assert "CollectionStats(tensors=4, bytes=1416)" in said
+    assert re.search("^2 of 20 steps saved, ", said, re.M)
     trials = {path.name: smd.create_trial(str(path)) for path in (tmp_path / "runs").iterdir()}
     # What the comments of the page say that they see.
     first = trials["first"]

@@ -6,12 +6,16 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import tensorflow as tf
+from tests.pages import examples
 
-EXAMPLES = sorted((Path(__file__).parent.parent.parent / "examples" / "tensorflow").glob("*.py"))
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXAMPLES = examples("tensorflow")
 # What each of them says.
 SAYS = {
     "estimator": r"(?s)3 tensors, 18 steps, finished.*TRAIN 0: 0\.\d+ 10: .*EVAL 0: 0\.\d+ 5: ",

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.pages import printed, program, without_numbers
+
 import smdebug.xgboost as smd
 from smdebug.xgboost import naming
 
@@ -17,16 +19,7 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "xgboost.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-
-
-def blocks() -> str:
-    """The code of the page, on the lines it has there, so that a traceback names them."""
-    kept = [""] * (TEXT.count("\n") + 1)
-    for found in re.finditer(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE):
-        first = TEXT.count("\n", 0, found.start(1))
-        lines = found[1].splitlines()
-        kept[first : first + len(lines)] = lines
-    return "\n".join(kept)
+CODE = program("docs/xgboost.md", "xgboost")
 
 
 def rows_of(heading: str) -> list[list[str]]:
@@ -40,16 +33,26 @@ def words(cells: Iterable[str]) -> set[str]:
     return {word for cell in cells for word in re.findall(r"`([^`]+)`", cell)}
 
 
-def test_page(tmp_path: Path) -> None:
-    program = f"exec(compile({blocks()!r}, {str(PAGE)!r}, 'exec'))\n"
+def run(code: str, place: Path) -> str:
+    """Runs code in a directory; returns what it prints."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=place, env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "saving has stopped" not in done.stderr
     assert "cannot be saved" not in done.stderr
+    return done.stdout
+
+
+def test_quick_start(tmp_path: Path) -> None:
+    said = run(program("docs/quickstart/xgboost.md", "xgboost"), tmp_path)
+    assert without_numbers(said) == without_numbers(printed("docs/quickstart/xgboost.md"))
+
+
+def test_page(tmp_path: Path) -> None:
+    run(CODE, tmp_path)
     trials = {path.name: smd.create_trial(str(path)) for path in (tmp_path / "runs").iterdir()}
     # What the comments of the page say that they see.
     assert trials["first"].steps() == [0, 10, 20]

@@ -6,11 +6,15 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.pages import examples
 
-EXAMPLES = sorted((Path(__file__).parent.parent.parent / "examples" / "xgboost").glob("*.py"))
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXAMPLES = examples("xgboost")
 # What each of them says.
 SAYS = {
     "cross_validation": r"(?s)rate 0.05: the best of 100 rounds.*round  99  0\.\d{4} \+- 0\.\d{4}",
