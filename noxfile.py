@@ -68,6 +68,11 @@ BENCH_PACKAGES = ["wandb>=0.19", "tensorboard>=2.16"]
 WITHOUT_FRAMEWORK = [
     f"--ignore=tests/{name}" for name in ("interop", "mxnet", "pytorch", "tensorflow", "xgboost")
 ]
+# What is the same with the oldest packages: the site, its pages, and the commands, which are thin.
+WHATEVER_THE_PACKAGES = [
+    "--ignore=tests/cli", "--ignore=tests/site", "--ignore=tests/test_benchmarks.py",
+    "--ignore-glob=tests/test_docs*", "--ignore=tests/test_examples.py",
+]  # fmt: skip
 
 
 @nox.session
@@ -100,11 +105,10 @@ def core(session: nox.Session) -> None:
 
 @nox.session
 def mxnet(session: nox.Session) -> None:
-    """The MXNet hook and its examples; and all of the core once more, on the oldest packages."""
+    """The MXNet hook and its examples; and what is below the commands, on the oldest packages."""
     install(session, "-e", ".[cloud,sql,sagemaker,plot,export]", *MXNET, *TEST_PACKAGES)
     others = [each for each in WITHOUT_FRAMEWORK if not each.endswith("mxnet")]
-    # The site is one, whatever the packages are; `core` looks at it.
-    session.run("pytest", *PARALLEL, *others, "--ignore=tests/site", *session.posargs)
+    session.run("pytest", *PARALLEL, *others, *WHATEVER_THE_PACKAGES, *session.posargs)
 
 
 @nox.session

@@ -171,6 +171,14 @@ def test_schedule_spellings(params: dict[str, Any], expected: SaveConfig) -> Non
     assert collection(**params).save_config == expected
 
 
+def test_a_file_that_says_nothing_of_steps_leaves_them_to_the_rules() -> None:
+    job = parse_job_file({"HookParameters": {"rules": "NonFinite"}}, default_save_interval=10)
+    assert not job.options.scheduled
+    assert job.options.save_config == SaveConfig(save_interval=10)
+    assert hook(rules="NonFinite", save_interval=500).options.scheduled
+    assert hook(rules="NonFinite", **{"eval.save_interval": 7}).options.scheduled
+
+
 def test_empty_reductions_save_nothing() -> None:
     assert hook(reductions="").options.reduction_config == ReductionConfig()
 

@@ -10,6 +10,7 @@ from tests.hook.numpy_hook import NumpyHook
 
 from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
+from smdebug.config.job_file import parse_job_file
 from smdebug.config.need import DEFAULT_RULE_INTERVAL, Need
 from smdebug.config.options import HookOptions
 from smdebug.config.save import SaveConfig
@@ -56,6 +57,8 @@ def test_the_schedule_is_the_users_or_one_for_rules() -> None:
         assert other.collection.save_config == SaveConfig(save_interval=DEFAULT_RULE_INTERVAL)
     for fed in feed(manager(), need, HookOptions(save_config={"save_interval": 7})):
         assert fed.collection.save_config is None
+    described = parse_job_file({"LocalPath": "run"}).options
+    assert feed(manager(), need, described)[0].collection.save_config == SaveConfig(save_interval=1)
 
 
 @pytest.mark.parametrize("given", [None, {"save_interval": 5, "start_step": 20}])

@@ -116,14 +116,15 @@ def parse_job_file(
     with _located(f"{path}: HookParameters"):
         _warn_of_unknown(f"{path}: HookParameters", params, HOOK_PARAMETERS)
         hook = _schedule(params)
-        save_config = _save_config([hook], default_save_interval)
+        # One that says nothing of steps leaves them to the rules, as a hook without one does.
+        save_config = _save_config([hook], default_save_interval) if hook else None
     collections = []
     for number, entry in enumerate(entries):
         name = _collection_name(f"{path}: CollectionConfigurations[{number}]", entry)
         collections.append(_collection(path, name, entry, hook, default_save_interval))
     names = [collection.name for collection in collections]
     options = _options(f"{path}: HookParameters", params, out_dir, save_config, names)
-    return JobFile(options, tuple(collections), path)
+    return JobFile(options.saving_every(default_save_interval), tuple(collections), path)
 
 
 def unwrapped(data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -188,7 +189,11 @@ def _local_path(path: str | Path) -> str | None:
 
 
 def _options(
-    place: str, params: Mapping[str, Any], out_dir: str, save_config: SaveConfig, names: list[str]
+    place: str,
+    params: Mapping[str, Any],
+    out_dir: str,
+    save_config: SaveConfig | None,
+    names: list[str],
 ) -> HookOptions:
     given = {key: params[key] for key in _PLAIN_OPTIONS if params.get(key) is not None}
     with _located(place):
