@@ -150,23 +150,24 @@ def _given(line: str) -> list[str] | None:
     return None
 
 
-def start(line: str, place: Path) -> str:
+def start(line: str, place: Path, code: int = 0) -> str:
     """Runs `smdebug ...` as somebody in a clone does; returns what is printed.
 
     Args:
         line: the command line.
         place: a directory that stands for the clone.
+        code: what it has to end with.
     """
     if not (place / "examples").exists():
         (place / "examples").symlink_to(ROOT / "examples")
-    name, *words = shlex.split(line)
+    name, *words = shlex.split(line, comments=True)
     assert name == "smdebug"
     done = subprocess.run(
         [sys.executable, "-m", "smdebug", *words],
         cwd=place, env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, (line, done.stdout, done.stderr)
     return done.stdout + done.stderr
 
 

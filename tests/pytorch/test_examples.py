@@ -82,3 +82,13 @@ def test_readme(tmp_path: Path) -> None:
     assert "Rule VanishingGradient fired at step 0: gradient/Sequential_0" in run(
         tmp_path, "-c", watched
     )
+    said = "".join(
+        start(line, tmp_path, code=1 if line.startswith(("smdebug rules", "smdebug diff")) else 0)
+        for line in commands("README.md")
+        if line.startswith("smdebug ") and not line.startswith("smdebug run")
+    )
+    for words in (
+        "VanishingGradient", "MSELoss_output_0", "4 tensors, l2", "first difference: step 0",
+        "no damage", "rows of 20 steps are in first.parquet",
+    ):  # fmt: skip
+        assert words in said
