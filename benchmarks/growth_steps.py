@@ -25,7 +25,7 @@ NOTES = {
 TENSORS, ROUNDS = 4, 5
 NAME, REDUCTION = "gradient/Wide_layers.0.weight", "l2"
 COSTS = {
-    "microseconds": ("training thread, per step", "µs"),
+    "microseconds": ("added to a step", "µs"),
     "open": ("open, list the names", "s"),
     "series": ("read one series", "s"),
     "bytes": ("on disk, per step", "bytes"),

@@ -16,7 +16,7 @@ SIZES, REPETITIONS, ROUNDS = (10, 100, 1_000, 10_000), 2, 5
 # A step of 10,000 tensors takes smdebug 1.0.34 seconds.
 THEIR_REPETITIONS, THEIR_ROUNDS = 1, 2
 COSTS = {
-    "microseconds": ("training thread, per tensor", "µs"),
+    "microseconds": ("added to a step, per tensor", "µs"),
     "bytes": ("on disk, per tensor and step", "bytes"),
 }
 
