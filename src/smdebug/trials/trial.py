@@ -460,8 +460,8 @@ class Trial:
         """Plots the losses, reductions of tensors over the steps, or histograms at steps.
 
         Args:
-            tensors: a name, a regex, or a list of them. Without it and without `collection`: the
-                losses, or else the metrics or scalars, with what rules found.
+            tensors: a name, a shell pattern, a regex, or a list of them. Without it and without
+                `collection`: the losses, or else the metrics or scalars, with what rules found.
             collection: the tensors of a collection instead.
             reduction: such as "l2"; needed for tensors of more than one number.
             step: a step or several, of which histograms of the raw values are drawn.
