@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,8 +24,10 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import canonical_reduction
+from smdebug.trials.choice import of_collection, regex_of
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterator
 
     from rich.console import RenderableType
@@ -74,7 +75,8 @@ def layers(
     wanted = mode_named(mode)
     trial = open_run(run)
     require_worker(trial, worker)
-    view = View(trial, name, collection, _compiled(regex), wanted, worker, steps, rows, go_on)
+    pattern = regex_of("--regex", regex)
+    view = View(trial, name, collection, pattern, wanted, worker, steps, rows, go_on)
     if go_on:
         view.wait()
         follow(trial, view.draw, lambda: view.lines(as_json))
@@ -94,15 +96,6 @@ layers.__doc__ = help_text(
     "smdebug layers runs/one --collection weights --reduction abs_max --mode train",
     "smdebug layers runs/one --regex 'layer[1-4].*bias' --steps 4 --follow",
 )
-
-
-def _compiled(regex: str | None) -> re.Pattern[str] | None:
-    try:
-        return None if regex is None else re.compile(regex)
-    except re.error as error:
-        raise SMDebugValueError(
-            f"--regex must be a regular expression, got {regex!r}: {error}"
-        ) from error
 
 
 @dataclass
@@ -149,20 +142,15 @@ class View:
             SMDebugValueError: there are none.
         """
         names = tensor_names(self.trial, self.mode)
-        known = self.trial.collections()
         what = self.collection
         if what is None and self.pattern is None:
-            what = next((key for key in _DEFAULTS if self._of(key, names)), None)
+            what = next((key for key in _DEFAULTS if self._has(key, names)), None)
             if what is None:
                 raise SMDebugValueError(
                     f"the run has neither {' nor '.join(_DEFAULTS)}; name a --collection of "
-                    f"{', '.join(sorted(known)) or 'none'}, or a --regex"
+                    f"{', '.join(sorted(self.trial.collections())) or 'none'}, or a --regex"
                 )
-        if what is not None and what != CollectionKeys.ALL and what not in known:
-            raise SMDebugValueError(
-                f"--collection must be one of {', '.join(sorted(known))}, got {what!r}"
-            )
-        found = names if what is None else self._of(what, names)
+        found = names if what is None else of_collection(self.trial, what, names, "--collection")
         if self.pattern is not None:
             found = [name for name in found if self.pattern.search(name)]
         if not found:
@@ -173,11 +161,8 @@ class View:
             )
         return what or "tensors", found
 
-    def _of(self, collection: str, names: list[str]) -> list[str]:
-        if collection == CollectionKeys.ALL:
-            return names
-        known = self.trial.collection(collection)
-        return [name for name in names if known.matches(name)]
+    def _has(self, collection: str, names: list[str]) -> bool:
+        return any(map(self.trial.collection(collection).matches, names))
 
     def grid(self, names: list[str], steps: list[int], rows: int | None) -> Grid:
         """The numbers.

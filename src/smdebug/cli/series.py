@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
 import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smdebug.exceptions import ShapeUnavailableForStep, SMDebugValueError, TensorUnavailable
+from smdebug.exceptions import ShapeUnavailableForStep, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, Array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from smdebug.trials.trial import Trial
 
 # Of the reductions that were saved, the first of these is shown.
@@ -43,32 +38,6 @@ class Series:
     mode: ModeKeys
     steps: Array
     values: Array
-
-
-def natural(name: str) -> list[tuple[bool, int, str]]:
-    """How names are sorted: `layer2` comes before `layer10`."""
-    parts = re.split(r"([0-9]+)", name)
-    return [(each.isdecimal(), int(each) if each.isdecimal() else 0, each) for each in parts]
-
-
-def matching(names: Iterable[str], text: str) -> list[str]:
-    """The tensors that a text names: exactly, by a shell pattern, or by a regex found in them.
-
-    Raises:
-        TensorUnavailable: it names none; the nearest names are offered.
-    """
-    known = sorted(names, key=natural)
-    if text in known:
-        return [text]
-    found = fnmatch.filter(known, text)
-    if not found:
-        try:
-            found = [name for name in known if re.search(text, name)]
-        except re.error:
-            found = []
-    if not found:
-        raise TensorUnavailable(text, tuple(difflib.get_close_matches(text, known, 3, 0.4)))
-    return found
 
 
 class Course:

@@ -16,11 +16,12 @@ from smdebug.cli.opening import mode_named, open_run, require_mode, require_work
 from smdebug.cli.options import AsJson, Follow, ModeName, RunPath, WorkerName, help_text
 from smdebug.cli.plot import MOST_CURVES
 from smdebug.cli.progress import Bar
-from smdebug.cli.series import Course, Series, matching
+from smdebug.cli.series import Course, Series
 from smdebug.cli.terminal import console, harmless, json_line, print_json, say
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError, TensorUnavailable
 from smdebug.reductions import canonical_reduction
+from smdebug.trials.choice import matching
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
