@@ -11,20 +11,20 @@ from rich.table import Table
 from rich.text import Text
 
 from smdebug.cli.follow import changes, follow
-from smdebug.cli.grid import Grid, common_steps, read_grid, spread
 from smdebug.cli.heat import Heat
 from smdebug.cli.numbers import exact
 from smdebug.cli.opening import mode_named, open_run, require_mode, require_worker
 from smdebug.cli.options import AsJson, Follow, ModeName, RunPath, WorkerName, help_text
 from smdebug.cli.overview import tensor_names
 from smdebug.cli.progress import Bar
-from smdebug.cli.series import present_reductions
 from smdebug.cli.terminal import console, harmless, json_line, print_json
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import canonical_reduction
-from smdebug.trials.choice import of_collection, regex_of
+from smdebug.trials.choice import in_order, of_collection, regex_of
+from smdebug.trials.curves import present_reductions
+from smdebug.trials.grid import common_steps, read_grid, single_steps, spread
 
 if TYPE_CHECKING:
     import re
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from smdebug.trials.grid import Grid
     from smdebug.trials.trial import Trial
 
 # What is shown when nothing is named.
@@ -161,6 +162,11 @@ class View:
             )
         return what or "tensors", found
 
+    def _ordered(self) -> tuple[str, list[str]]:
+        """The same, in the order in which training came across them."""
+        what, names = self._chosen()
+        return what, in_order(self.trial, names)
+
     def _has(self, collection: str, names: list[str]) -> bool:
         return any(map(self.trial.collection(collection).matches, names))
 
@@ -172,8 +178,8 @@ class View:
         """
         with Bar() as progress:
             grid = read_grid(
-                self.trial, names, steps, self.reduction, self.mode, self.worker, rows,
-                None if self.follows else progress.tell,
+                self.trial, names, self.reduction, single_steps(self.trial, steps, self.mode),
+                self.mode, self.worker, rows, None if self.follows else progress.tell,
             )  # fmt: skip
         if not grid.present.any():
             saved = present_reductions(self.trial)
@@ -186,7 +192,7 @@ class View:
 
     def draw(self, width: int) -> RenderableType:
         """The table for a terminal of so many columns."""
-        what, names = self._chosen()
+        what, names = self._ordered()
         room = max(20, width - 1 - _CELL * _FEWEST_STEPS)
         longest = min(max(len(harmless(name)) for name in names), room)
         count = self.steps or max((width - longest - 1) // _CELL, 1)
@@ -207,7 +213,7 @@ class View:
 
     def as_json(self) -> Any:
         """The same for other programs: all tensors, unless told otherwise."""
-        _, names = self._chosen()
+        _, names = self._ordered()
         count = self.steps or _STEPS_IN_JSON
         known = common_steps(self.trial, names, self.mode, count)
         steps = [known[place] for place in spread(len(known), count)]
@@ -216,7 +222,7 @@ class View:
         return {
             "reduction": self.reduction,
             "mode": self.mode.name,
-            "steps": steps,
+            "steps": grid.steps.tolist(),
             "tensors": grid.names,
             "values": [
                 [value if there else None for value, there in zip(*row, strict=True)]
@@ -226,7 +232,7 @@ class View:
 
     def lines(self, as_json: bool) -> Iterator[str]:
         """What has come since they were last asked for: step, tensor, value."""
-        _, names = self._chosen()
+        _, names = self._ordered()
         for step in common_steps(self.trial, names, self.mode):
             if step <= self._told:
                 continue
@@ -244,7 +250,7 @@ class View:
 def _table(grid: Grid, heat: Heat, longest: int) -> Table:
     table = Table(box=None, padding=0, pad_edge=False, header_style="dim")
     table.add_column("tensor", no_wrap=True, width=longest + 1)
-    for step in grid.steps:
+    for step in grid.steps.tolist():
         table.add_column(f"{step:>{_CELL - 1}} ", min_width=_CELL, no_wrap=True)
     rows = zip(grid.names, grid.values.tolist(), grid.present.tolist(), strict=True)
     for name, values, present in rows:

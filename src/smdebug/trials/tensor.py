@@ -270,9 +270,10 @@ class Tensor:
         Example:
             >>> trial.tensor("gradient/fc.weight").plot("l2")  # doctest: +SKIP
         """
-        from smdebug.trials.plot import plot_names
+        from smdebug.trials.plot import Manner, plot_names
 
-        return plot_names(self.trial, [self.name], reduction, step, "lines", mode, worker, ax)
+        how = Manner(reduction, step, "lines", mode, worker, ax)
+        return plot_names(self.trial, [self.name], how)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

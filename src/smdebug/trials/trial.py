@@ -477,9 +477,10 @@ class Trial:
             >>> trial.plot(collection="gradients", reduction="l2")  # doctest: +SKIP
             >>> trial.plot("fc.weight", step=[0, 40])  # doctest: +SKIP
         """
-        from smdebug.trials.plot import plot
+        from smdebug.trials.plot import Manner, plot
 
-        return plot(self, tensors, collection, reduction, step, kind, mode, worker, ax)
+        how = Manner(reduction, step, kind, mode, worker, ax)
+        return plot(self, tensors, collection, how)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
