@@ -13,7 +13,7 @@ from rich.text import Text
 from smdebug.cli.follow import changes, follow
 from smdebug.cli.heat import Heat
 from smdebug.cli.numbers import exact
-from smdebug.cli.opening import mode_named, open_run, require_mode, require_worker
+from smdebug.cli.opening import mode_named, open_run, require_mode
 from smdebug.cli.options import AsJson, Follow, ModeName, RunPath, WorkerName, help_text
 from smdebug.cli.overview import tensor_names
 from smdebug.cli.progress import Bar
@@ -22,7 +22,7 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import canonical_reduction
-from smdebug.trials.choice import in_order, of_collection, regex_of
+from smdebug.trials.choice import in_order, of_collection, regex_of, require_worker
 from smdebug.trials.curves import present_reductions
 from smdebug.trials.grid import common_steps, read_grid, single_steps, spread
 

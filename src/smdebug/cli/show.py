@@ -12,7 +12,7 @@ from smdebug.cli import overview
 from smdebug.cli.courses import draw_courses
 from smdebug.cli.follow import changes, follow
 from smdebug.cli.numbers import exact
-from smdebug.cli.opening import mode_named, open_run, require_mode, require_worker
+from smdebug.cli.opening import mode_named, open_run, require_mode
 from smdebug.cli.options import AsJson, Follow, ModeName, RunPath, WorkerName, help_text
 from smdebug.cli.plot import MOST_CURVES
 from smdebug.cli.progress import Bar
@@ -21,7 +21,7 @@ from smdebug.cli.terminal import console, harmless, json_line, print_json, say
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError, TensorUnavailable
 from smdebug.reductions import canonical_reduction
-from smdebug.trials.choice import matching
+from smdebug.trials.choice import matching, require_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,12 @@ import re
 from typing import TYPE_CHECKING
 
 from smdebug.config.collection import Collection, CollectionKeys
-from smdebug.exceptions import SMDebugTypeError, SMDebugValueError, TensorUnavailable
+from smdebug.exceptions import (
+    InvalidWorker,
+    SMDebugTypeError,
+    SMDebugValueError,
+    TensorUnavailable,
+)
 from smdebug.mode_keys import ModeKeys
 
 if TYPE_CHECKING:
@@ -155,6 +160,13 @@ def names_in(trial: Trial, mode: ModeKeys) -> list[str]:
             f"got {mode.name}"
         )
     return trial.tensor_names(mode=mode)
+
+
+def require_worker(trial: Trial, worker: str | None) -> None:
+    """Raises `InvalidWorker` when a trial has no worker of this name."""
+    known = trial.workers()
+    if worker is not None and worker not in known:
+        raise InvalidWorker(worker, tuple(known))
 
 
 def course_names(trial: Trial, mode: ModeKeys) -> list[str]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.exceptions import InvalidWorker, SMDebugRuntimeError, SMDebugValueError
+from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, canonical_reduction
-from smdebug.trials.choice import chosen, course_names, meant, names_in
+from smdebug.trials.choice import chosen, course_names, meant, names_in, require_worker
 from smdebug.trials.curves import Curve, course, curve, what_was_saved
 from smdebug.trials.grid import all_steps, read_grid, spread
 from smdebug.trials.labels import label
@@ -71,7 +71,7 @@ def plot(
             "tensors or collection must be given together with reduction, step or kind, got "
             "neither; plot() by itself shows the losses"
         )
-    _require_worker(trial, how.worker)
+    require_worker(trial, how.worker)
     names = course_names(trial, how.mode)
     drawn = _some(names, MOST_LINES, trial)
     curves = [part for name in drawn for part in course(trial, name, how.mode, how.worker)]
@@ -86,7 +86,7 @@ def plot_names(trial: Trial, names: list[str], how: Manner) -> Any:
             f"kind must be one of {', '.join(KINDS)}, got {kind!r}{meant(str(kind), KINDS)}"
         )
     names_in(trial, mode)
-    _require_worker(trial, worker)
+    require_worker(trial, worker)
     reduction = _checked(how.reduction)
     if how.step is not None:
         from smdebug.trials.ridges import plot_ridges
@@ -107,11 +107,6 @@ def plot_names(trial: Trial, names: list[str], how: Manner) -> Any:
     drawn = _some(names, MOST_LINES, trial)
     curves = [curve(trial, name, reduction, mode, worker) for name in drawn]
     return _plot_layers(trial, curves, names, reduction, mode, how.ax)
-
-
-def _require_worker(trial: Trial, worker: str | None) -> None:
-    if worker is not None and worker not in trial.workers():
-        raise InvalidWorker(worker, tuple(trial.known_workers()))
 
 
 def axes_of(ax: Any) -> Any:
