@@ -204,7 +204,7 @@ class _Places:
     column: Ints
     shown: Ints
 
-    def kept(self, which: Array | slice) -> _Places:
+    def kept(self, which: Array) -> _Places:
         return _Places(self.tensor[which], self.column[which], self.shown[which])
 
 
