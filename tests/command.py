@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+# Generous: it is only waited this long when something is broken.
+LIMIT = 150
+_SMDEBUG = [sys.executable, "-W", "error", "-m", "smdebug"]
 # Without the marks by which rich takes a pipe for a terminal.
 _PLAIN = ("FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "LINES", "NO_COLOR")
 
@@ -22,23 +25,23 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def smdebug(
-    directory: Path, *arguments: str, code: int = 0, **variables: str
+    directory: Path, *arguments: str, code: int = 0, traceback: bool = False, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command in a directory; it has to end with `code`, and without a traceback."""
     ended = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "smdebug", *arguments],
-        cwd=directory, env=environment(**variables), capture_output=True, timeout=100, check=False,
-        encoding="utf-8",
+        [*_SMDEBUG, *arguments],
+        cwd=directory, env=environment(**variables), capture_output=True, timeout=LIMIT,
+        check=False, encoding="utf-8",
     )  # fmt: skip
     assert ended.returncode == code, (arguments, ended.stdout, ended.stderr)
-    assert "Traceback" not in ended.stderr
+    assert traceback or "Traceback" not in ended.stderr, (arguments, ended.stderr)
     return ended
 
 
 def started(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     """Starts a command that goes on, with interrupts as at a terminal."""
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "smdebug", *arguments],
+        [*_SMDEBUG, *arguments],
         cwd=directory, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         encoding="utf-8",
         # A shell starts what runs in the background with interrupts switched off.
@@ -48,9 +51,13 @@ def started(directory: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def on_terminal(directory: Path, *arguments: str, **variables: str) -> tuple[int, str]:
     """Runs a command on a terminal of 80 columns; returns how it ended and all that it showed."""
+    return watched(directory, [*_SMDEBUG, *arguments], **variables)
+
+
+def watched(directory: Path, command: list[str], **variables: str) -> tuple[int, str]:
+    """Runs any program so."""
     ours, theirs = pty.openpty()
     chosen = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "60", **variables}
-    command = [sys.executable, "-W", "error", "-m", "smdebug", *arguments]
     with subprocess.Popen(
         command, cwd=directory, env=environment(**chosen), stdout=theirs, stderr=theirs
     ) as process:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from tests.command import smdebug
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
@@ -17,12 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def check(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "smdebug", "check", *arguments],
-        cwd=directory, capture_output=True, text=True, timeout=100, check=False,
-        env={"COLUMNS": "300", "PYTHONPATH": ":".join(sys.path)},
-    )  # fmt: skip
+check = partial(smdebug, COLUMNS="300")
 
 
 def hostile(worker: str, step: int) -> StepBatch:
@@ -32,8 +27,8 @@ def hostile(worker: str, step: int) -> StepBatch:
 
 def test_a_run(tmp_path: Path) -> None:
     make_run(tmp_path / "run", range(4), data=hostile)
-    whole = check(tmp_path, "run")
-    assert (whole.returncode, whole.stderr) == (0, "")
+    whole = check(tmp_path, "check", "run")
+    assert whole.stderr == ""
     assert whole.stdout.startswith("no damage; checked 4 files, 8 rows, 4 records, ")
     assert len(whole.stdout.splitlines()) == 1
     (path,) = (tmp_path / "run/events").rglob("*.tfevents")
@@ -41,8 +36,8 @@ def test_a_run(tmp_path: Path) -> None:
     data[-20] ^= 1
     path.write_bytes(data)
     (tmp_path / "run/mine.txt").touch()
-    damaged = check(tmp_path, "run")
-    assert (damaged.returncode, damaged.stderr) == (1, "")
+    damaged = check(tmp_path, "check", "run", code=1)
+    assert damaged.stderr == ""
     key = path.relative_to(tmp_path / "run").as_posix()
     offset = len(data) * 3 // 4
     (line,) = [line for line in damaged.stdout.splitlines() if key in line]
@@ -51,7 +46,7 @@ def test_a_run(tmp_path: Path) -> None:
     assert "record payload fails its checksum" in line
     assert "note: files that are none of a run: 1 (mine.txt)" in damaged.stdout
     assert damaged.stdout.splitlines()[-1].startswith("damages: 1; checked 5 files, 8 rows, 3 ")
-    told = json.loads(check(tmp_path, "run", "--json").stdout)
+    told = json.loads(check(tmp_path, "check", "run", "--json", code=1).stdout)
     assert told["damages"] == [
         {
             "file": key, "what": "record payload fails its checksum", "offset": offset,
@@ -72,7 +67,6 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
         ("empty", "is empty"),
         ("other", "is not a run: it holds file"),
     ):
-        ended = check(tmp_path, place)
-        assert (ended.returncode, ended.stdout) == (2, "")
+        ended = check(tmp_path, "check", place, code=2)
+        assert ended.stdout == ""
         assert said in ended.stderr
-        assert "Traceback" not in ended.stderr

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tests.command import smdebug
 from tests.trials.mixed_run import NUMBERS, STEPS, WORKERS, make_mixed
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ UNREADABLE = ("int8", "int16", "uint16", "uint32", "uint64")
 
 def test_the_original_reads_it(ask_original: Callable[[Path], Any], tmp_path: Path) -> None:
     truth = make_mixed(tmp_path / "run")
-    command = [sys.executable, "-m", "smdebug", "export", "run", "old", "--format", "v1"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=100)
+    smdebug(tmp_path, "export", "run", "old", "--format", "v1")
     seen = ask_original(tmp_path / "old")
     assert len(seen["workers"]) == seen["num_workers"] == len(WORKERS)
     assert seen["modes"] == ["EVAL", "TRAIN"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.trials.mixed_run import Truth, make_mixed
 
 from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
@@ -17,6 +18,7 @@ from smdebug.testing.runs import make_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 TRAIN, EVAL = ModeKeys.TRAIN, ModeKeys.EVAL
 # Global step to mode and mode step; 1, 3, 7 and 8 were not saved.
@@ -156,3 +158,17 @@ def rich(
         path, PLAN, ["worker_0", "worker_1"], format, rich_batch, collections=manager
     )
     return path, written
+
+
+@pytest.fixture(scope="module")
+def mixed(format: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a bit of everything."""
+    path = tmp_path_factory.mktemp("mixed") / "run"
+    make_mixed(path, format=format)
+    return path
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Truth:
+    """What is in it."""
+    return make_mixed(tmp_path_factory.mktemp("truth") / "run")

@@ -31,6 +31,10 @@ REDUCTIONS = ("mean", "l2", "abs_max", "nans")
 AWKWARD = 'a, "quoted"\nname\r;'
 
 
+# Every tensor by worker, step and name.
+Truth = dict[tuple[str, int, str], Entry]
+
+
 def entries(worker: str, step: int) -> list[Entry]:
     random = np.random.default_rng([step, WORKERS.index(worker)])
     small = random.integers(0, 5, (2, 3))
@@ -72,8 +76,8 @@ def make_mixed(
     steps: Iterable[int] = STEPS,
     format: str = "v2",
     end: bool = True,
-) -> dict[tuple[str, int, str], Entry]:
-    """Writes it; returns every tensor by worker, step and name."""
+) -> Truth:
+    """Writes it; returns what was written."""
     written = make_run(
         path, steps, workers, format, batch, collections=collections(), flush_every=2, end=end
     )

@@ -17,7 +17,7 @@ from smdebug.reductions import compute_reduction
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.memory import MemoryStore
 from smdebug.testing import make_run
-from smdebug.trials import difference
+from smdebug.trials import selection
 from smdebug.trials.closeness import Closeness
 from smdebug.trials.difference import compare_runs
 from smdebug.trials.trial import Trial
@@ -227,7 +227,7 @@ def test_it_ends_behind_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tensors_larger_than_the_memory_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(difference, "_MOST_BYTES", 1)
+    monkeypatch.setattr(selection, "MOST_BYTES", 1)
     values = np.arange(12.0).reshape(3, 4)
     first = trial_of(lambda worker, step: [Entry("x", values), Entry("y", values)])
     second = trial_of(lambda worker, step: [Entry("x", values), Entry("y", values + (step == 3))])

@@ -18,7 +18,7 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from tests.trials.mixed_run import STEPS, WORKERS, make_mixed
+from tests.trials.mixed_run import STEPS, WORKERS, Truth
 
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from smdebug.reductions import Array
 
-Truth = dict[tuple[str, int, str], Entry]
 SHORT = {
     "BF16": ml_dtypes.bfloat16,
     "F8_E4M3": ml_dtypes.float8_e4m3fn,
@@ -44,20 +43,8 @@ SHORT = {
 }
 
 
-@pytest.fixture(scope="module", params=["v1", "v2"])
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("mixed") / "run"
-    make_mixed(path, format=request.param)
-    return path
-
-
-@pytest.fixture(scope="module")
-def truth(tmp_path_factory: pytest.TempPathFactory) -> Truth:
-    return make_mixed(tmp_path_factory.mktemp("truth") / "run")
-
-
-def chosen(run: Path, **options: Any) -> Selection:
-    return Selection(create_trial(str(run)), **options)
+def chosen(mixed: Path, **options: Any) -> Selection:
+    return Selection(create_trial(str(mixed)), **options)
 
 
 def read_safetensors(data: bytes) -> dict[str, Array]:
@@ -93,14 +80,14 @@ def is_same(found: Array, expected: Array) -> bool:
     )  # fmt: skip
 
 
-def is_classic(run: Path) -> bool:
-    return not any(run.rglob("*.parquet"))
+def is_classic(mixed: Path) -> bool:
+    return not any(mixed.rglob("*.parquet"))
 
 
-def in_run(run: Path, value: Array) -> Array:
+def in_run(mixed: Path, value: Array) -> Array:
     """A value as the run has it: format v1 has no short floats."""
     short = value.dtype in [np.dtype(each) for each in SHORT.values()]
-    return value.astype(np.float32) if short and is_classic(run) else value
+    return value.astype(np.float32) if short and is_classic(mixed) else value
 
 
 def files_of(out: Path) -> set[str]:
@@ -116,8 +103,8 @@ def expected_files(ending: str) -> set[str]:
     }
 
 
-def test_safetensors(run: Path, truth: Truth, tmp_path: Path) -> None:
-    done = export_safetensors(chosen(run), str(tmp_path / "out"))
+def test_safetensors(mixed: Path, truth: Truth, tmp_path: Path) -> None:
+    done = export_safetensors(chosen(mixed), str(tmp_path / "out"))
     assert files_of(tmp_path / "out") == expected_files(".safetensors")
     assert (done.files, done.steps) == (len(STEPS) * len(WORKERS), len(STEPS))
     # Named, with the reason, and whatever the version has no type for.
@@ -132,7 +119,7 @@ def test_safetensors(run: Path, truth: Truth, tmp_path: Path) -> None:
             found = read_safetensors(path.read_bytes())
             expected = wanted(truth, worker, step)
             assert found.keys() == expected.keys() - done.left_out.keys()
-            assert all(is_same(found[name], in_run(run, expected[name])) for name in found)
+            assert all(is_same(found[name], in_run(mixed, expected[name])) for name in found)
             count += len(found)
             with safetensors.safe_open(path, "np") as file:
                 assert file.metadata() == {
@@ -142,13 +129,13 @@ def test_safetensors(run: Path, truth: Truth, tmp_path: Path) -> None:
     assert done.rows == count
 
 
-def test_npz(run: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_npz(mixed: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "MOST_BYTES", 100)
-    done = export_npz(chosen(run), str(tmp_path / "out"))
+    done = export_npz(chosen(mixed), str(tmp_path / "out"))
     assert files_of(tmp_path / "out") == expected_files(".npz")
     assert not done.left_out
     short = {"short/bfloat16", "short/float8_e4m3fn", "short/float8_e5m2"}
-    assert done.widened.keys() == (set() if is_classic(run) else short)
+    assert done.widened.keys() == (set() if is_classic(mixed) else short)
     for worker, folder in ((WORKERS[0], "worker_0"), (WORKERS[1], "host%20b%2F1")):
         for step in STEPS:
             mode = "eval" if step == 2 else "train"
@@ -166,7 +153,7 @@ def test_npz(run: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.Monkey
             assert (about["mode"], about["mode_step"]) == (mode.upper(), 0 if step == 2 else step)
 
 
-def test_folders_only_where_there_are_several(run: Path, tmp_path: Path) -> None:
+def test_folders_only_where_there_are_several(mixed: Path, tmp_path: Path) -> None:
     one = {"tensor": "^loss$", "steps": (1, 3)}
     for options, expected in (
         ({"worker": WORKERS[0], "mode": ModeKeys.TRAIN}, {"step_000000000001.npz"}),
@@ -174,36 +161,36 @@ def test_folders_only_where_there_are_several(run: Path, tmp_path: Path) -> None
         ({"mode": ModeKeys.EVAL},
          {"worker_0/step_000000000002.npz", "host%20b%2F1/step_000000000002.npz"}),
     ):  # fmt: skip
-        export_npz(chosen(run, **one, **options), str(tmp_path / "out"), force=True)
+        export_npz(chosen(mixed, **one, **options), str(tmp_path / "out"), force=True)
         assert files_of(tmp_path / "out") == expected
 
 
 @pytest.mark.parametrize("export", [export_safetensors, export_npz])
-def test_what_is_refused(run: Path, tmp_path: Path, export: Callable[..., Any]) -> None:
+def test_what_is_refused(mixed: Path, tmp_path: Path, export: Callable[..., Any]) -> None:
     with pytest.raises(SMDebugValueError, match="must be raw tensors to write"):
-        export(chosen(run, tensor="^reduced/only$"), str(tmp_path / "none"))
+        export(chosen(mixed, tensor="^reduced/only$"), str(tmp_path / "none"))
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     with pytest.raises(SMDebugValueError, match="got the file"):
-        export(chosen(run), str(tmp_path / "file"), force=True)
+        export(chosen(mixed), str(tmp_path / "file"), force=True)
     out = tmp_path / "out"
     out.mkdir()
     (out / "mine.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(SMDebugValueError, match=r"holds mine\.txt"):
-        export(chosen(run), str(out))
-    export(chosen(run, tensor="^loss$"), str(out), force=True)
+        export(chosen(mixed), str(out))
+    export(chosen(mixed, tensor="^loss$"), str(out), force=True)
     before = files_of(out)
-    export(chosen(run, tensor="^loss$", steps=(0, 1)), str(out), force=True)
+    export(chosen(mixed, tensor="^loss$", steps=(0, 1)), str(out), force=True)
     # What is of this kind was replaced; what is not was left alone.
     assert len(files_of(out)) < len(before)
     assert (out / "mine.txt").read_text(encoding="utf-8") == "mine"
 
 
-def test_without_the_library(run: Path, tmp_path: Path) -> None:
+def test_without_the_library(mixed: Path, tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['safetensors'] = None; from smdebug.cli.main import main; main()"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", program, "export", str(run), "out", "--format", "safetensors"],
+        [sys.executable, "-c", program, "export", str(mixed), "out", "--format", "safetensors"],
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100,
     )  # fmt: skip
     assert ended.returncode == 2

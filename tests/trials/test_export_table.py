@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.trials.mixed_run import AWKWARD, REDUCTIONS, STEPS, WORKERS, make_mixed
+from tests.trials.mixed_run import AWKWARD, REDUCTIONS, STEPS, WORKERS, Truth
 
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
@@ -31,23 +31,9 @@ from smdebug.trials.trial import Trial
 if TYPE_CHECKING:
     from pathlib import Path
 
-Truth = dict[tuple[str, int, str], Entry]
 
-
-@pytest.fixture(scope="module", params=["v1", "v2"])
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("mixed") / "run"
-    make_mixed(path, format=request.param)
-    return path
-
-
-@pytest.fixture(scope="module")
-def truth(tmp_path_factory: pytest.TempPathFactory) -> Truth:
-    return make_mixed(tmp_path_factory.mktemp("truth") / "run")
-
-
-def selection(run: Path, **chosen: Any) -> Selection:
-    return Selection(create_trial(str(run)), **chosen)
+def selection(mixed: Path, **chosen: Any) -> Selection:
+    return Selection(create_trial(str(mixed)), **chosen)
 
 
 def is_number(entry: Entry) -> bool:
@@ -74,10 +60,12 @@ def check_rows(rows: list[dict[str, Any]], truth: Truth) -> None:
             assert same(row[name], saved), (row, name)
 
 
-def test_parquet(run: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet(
+    mixed: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(export_table, "_ROWS_PER_GROUP", 100)
     out = tmp_path / "run.parquet"
-    done = export_parquet(selection(run), str(out))
+    done = export_parquet(selection(mixed), str(out))
     assert (done.files, done.steps, done.rows) == (1, len(STEPS), len(truth))
     with duckdb.connect() as connection:
         answer = connection.execute(f"select * from '{out}'")
@@ -93,10 +81,10 @@ def test_parquet(run: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.Mo
     assert [path.name for path in tmp_path.iterdir()] == ["run.parquet"]
 
 
-def test_values(run: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values(mixed: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_table, "_BYTES_AT_ONCE", 200)
     out = tmp_path / "run.parquet"
-    done = export_parquet(selection(run), str(out), values=True)
+    done = export_parquet(selection(mixed), str(out), values=True)
     assert done.left_out.keys() == {"text", "complex/c64", "complex/c128"}
     rows = pyarrow.parquet.read_table(out).to_pylist()
     check_rows(rows, truth)
@@ -115,19 +103,19 @@ def test_values(run: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_data_set(
-    run: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mixed: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export_table, "_ROWS_PER_GROUP", 20)
     monkeypatch.setattr(export_table, "_ROWS_PER_FILE", 100)
     out = f"{tmp_path}/set/"
-    done = export_parquet(selection(run), out)
+    done = export_parquet(selection(mixed), out)
     parts = sorted(path.name for path in (tmp_path / "set").iterdir())
     assert parts == [f"part-{number:05d}.parquet" for number in range(done.files)]
     assert done.files > 1
     check_rows(pandas_rows(pandas.read_parquet(out, dtype_backend="pyarrow")), truth)
     with pytest.raises(SMDebugValueError, match="holds part-"):
-        export_parquet(selection(run), out)
-    fewer = export_parquet(selection(run, tensor="^loss$"), out, force=True)
+        export_parquet(selection(mixed), out)
+    fewer = export_parquet(selection(mixed, tensor="^loss$"), out, force=True)
     assert fewer.files == 1
     assert len(pandas.read_parquet(out)) == len(STEPS) * len(WORKERS)
 
@@ -137,9 +125,9 @@ def pandas_rows(frame: Any) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def test_csv(run: Path, truth: Truth, tmp_path: Path) -> None:
+def test_csv(mixed: Path, truth: Truth, tmp_path: Path) -> None:
     out = tmp_path / "run.csv"
-    done = export_csv(selection(run), str(out))
+    done = export_csv(selection(mixed), str(out))
     assert (done.files, done.steps, done.rows) == (1, len(STEPS), len(truth))
     with out.open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file, strict=True))
@@ -167,8 +155,8 @@ def test_csv(run: Path, truth: Truth, tmp_path: Path) -> None:
     assert AWKWARD in set(frame.tensor)
 
 
-def test_there_is_something(run: Path, tmp_path: Path) -> None:
-    chosen = selection(run, tensor="^loss$")
+def test_there_is_something(mixed: Path, tmp_path: Path) -> None:
+    chosen = selection(mixed, tensor="^loss$")
     out = tmp_path / "x.csv"
     out.write_text("mine", encoding="utf-8")
     for export in (export_csv, export_parquet):
@@ -183,20 +171,20 @@ def test_there_is_something(run: Path, tmp_path: Path) -> None:
     assert out.read_text(encoding="utf-8").startswith('"step"')
 
 
-def test_nothing_is_left_of_what_failed(run: Path, tmp_path: Path) -> None:
+def test_nothing_is_left_of_what_failed(mixed: Path, tmp_path: Path) -> None:
     def refuse(done: int, total: int) -> None:
         raise OSError("enough")
 
     with pytest.raises(OSError, match="enough"):
-        export_parquet(selection(run), str(tmp_path / "x.parquet"), tell=refuse)
+        export_parquet(selection(mixed), str(tmp_path / "x.parquet"), tell=refuse)
     with pytest.raises(SMDebugValueError, match="must be something to write"):
         # The first worker has no such step of this mode.
-        export_csv(selection(run, mode=ModeKeys.EVAL, steps=(0, 2)), str(tmp_path / "y.csv"))
+        export_csv(selection(mixed, mode=ModeKeys.EVAL, steps=(0, 2)), str(tmp_path / "y.csv"))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_into_a_store(run: Path) -> None:
-    export_csv(selection(run, tensor="^loss$"), "memory://tables/a.csv", force=True)
+def test_into_a_store(mixed: Path) -> None:
+    export_csv(selection(mixed, tensor="^loss$"), "memory://tables/a.csv", force=True)
     content = bytes(open_store("memory://tables").read("a.csv"))
     assert len(content.splitlines()) == 1 + len(STEPS) * len(WORKERS)
 

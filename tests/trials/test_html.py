@@ -14,7 +14,9 @@ from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.claim import Claim
 from smdebug.storage.findings import Finding, write_findings
+from smdebug.storage.local import LocalStore
 from smdebug.storage.memory import MemoryStore
 from smdebug.testing import make_run
 from smdebug.trials.trial import Trial
@@ -134,6 +136,17 @@ def test_live_and_empty() -> None:
     page = shown(Trial("made", store=store))
     assert "live" in page.text
     assert "0 tensors" in page.text
+
+
+def test_a_job_that_is_gone(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", end=False)
+    # As a process that was killed leaves it: a lock that nobody holds.
+    claim = Claim(LocalStore(tmp_path / "run"), "worker_0")
+    claim.take()
+    trial = create_trial(str(tmp_path / "run"))
+    assert "live" in shown(trial).text
+    claim.release()
+    assert "stopped" in shown(trial).text
 
 
 def test_numbers_that_are_not_finite() -> None:

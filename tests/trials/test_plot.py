@@ -143,6 +143,7 @@ def test_a_loss_of_many_numbers_is_its_mean() -> None:
 def test_layers_in_the_order_of_computation(trial: Trial) -> None:
     for axes in (
         trial.plot("gradient/.*", reduction="l2", ax=new_axes()),
+        trial.plot("gradient/*", reduction="l2", ax=new_axes()),
         trial.plot(collection="gradients", reduction="l2", ax=new_axes()),
         trial.plot([f"gradient/{name}" for name in LAYERS], reduction="l2_norm", ax=new_axes()),
     ):

@@ -528,7 +528,7 @@ def test_values_to_reduce_are_read_some_at_a_time(
 ) -> None:
     trial = create_trial(rich[0])
     whole = trial.tensor("fc/weight:0").series("std")
-    monkeypatch.setattr("smdebug.trials.tensor._MOST_BYTES", 1)
+    monkeypatch.setattr("smdebug.trials.selection.MOST_BYTES", 1)
     together = []
     read = trial.row_values
 

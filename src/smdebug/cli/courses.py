@@ -13,11 +13,12 @@ from smdebug.cli.numbers import exact, short
 from smdebug.cli.plot import BROKEN, COLOURS, Curve, plot
 from smdebug.cli.terminal import harmless
 from smdebug.mode_keys import ModeKeys
+from smdebug.trials.grid import spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from smdebug.cli.series import Series
+    from smdebug.trials.curves import Curve as Series
 
 _ROWS = 12
 _PLOT_ROWS = 12
@@ -41,18 +42,18 @@ def draw_courses(
     ]
     parts: list[RenderableType] = [plot(curves, _title(found, mode), width, _PLOT_ROWS)]
     parts += [Text(""), _summary(curves)]
-    if not brief and len({each.tensor for each in found}) == 1:
+    if not brief and len({each.name for each in found}) == 1:
         parts += [Text(""), _values(found)]
     return Group(*parts)
 
 
 def _label(series: Series, several: bool) -> str:
-    return f"{series.tensor} ({series.mode.name.lower()})" if several else series.tensor
+    return f"{series.name} ({series.mode.name.lower()})" if several else series.name
 
 
 def _title(found: list[Series], mode: ModeKeys) -> Text:
     """What is drawn: which number of which tensor, over which steps."""
-    names = list(dict.fromkeys(each.tensor for each in found))
+    names = list(dict.fromkeys(each.name for each in found))
     what = harmless(names[0]) if len(names) == 1 else f"{len(names)} tensors"
     title = Text.assemble((what, "bold"))
     numbers = {(each.reduction, each.saved) for each in found} - {(None, True)}
@@ -111,12 +112,8 @@ def _values(found: list[Series]) -> Table:
 
 
 def _places(series: Series) -> list[int]:
-    count = len(series.steps)
-    if not count:
-        return []
-    spread = np.rint(np.linspace(0, count - 1, min(_ROWS, count))).astype(int).tolist()
     broken = np.flatnonzero(~np.isfinite(series.values)).tolist()
-    return sorted({*spread, *broken[:1], *broken[-1:]})
+    return sorted({*spread(len(series.steps), _ROWS), *broken[:1], *broken[-1:]})
 
 
 def _number(value: float, written: Callable[[float], str] = exact) -> Text:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,25 +11,28 @@ from rich.table import Table
 from rich.text import Text
 
 from smdebug.cli.follow import changes, follow
-from smdebug.cli.grid import Grid, common_steps, read_grid, spread
 from smdebug.cli.heat import Heat
 from smdebug.cli.numbers import exact
-from smdebug.cli.opening import mode_named, open_run, require_mode, require_worker
+from smdebug.cli.opening import mode_named, open_run, require_mode
 from smdebug.cli.options import AsJson, Follow, ModeName, RunPath, WorkerName, help_text
 from smdebug.cli.overview import tensor_names
 from smdebug.cli.progress import Bar
-from smdebug.cli.series import present_reductions
 from smdebug.cli.terminal import console, harmless, json_line, print_json
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import canonical_reduction
+from smdebug.trials.choice import in_order, of_collection, regex_of, require_worker
+from smdebug.trials.curves import present_reductions
+from smdebug.trials.grid import common_steps, read_grid, single_steps, spread
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterator
 
     from rich.console import RenderableType
 
+    from smdebug.trials.grid import Grid
     from smdebug.trials.trial import Trial
 
 # What is shown when nothing is named.
@@ -74,7 +76,8 @@ def layers(
     wanted = mode_named(mode)
     trial = open_run(run)
     require_worker(trial, worker)
-    view = View(trial, name, collection, _compiled(regex), wanted, worker, steps, rows, go_on)
+    pattern = regex_of("--regex", regex)
+    view = View(trial, name, collection, pattern, wanted, worker, steps, rows, go_on)
     if go_on:
         view.wait()
         follow(trial, view.draw, lambda: view.lines(as_json))
@@ -94,15 +97,6 @@ layers.__doc__ = help_text(
     "smdebug layers runs/one --collection weights --reduction abs_max --mode train",
     "smdebug layers runs/one --regex 'layer[1-4].*bias' --steps 4 --follow",
 )
-
-
-def _compiled(regex: str | None) -> re.Pattern[str] | None:
-    try:
-        return None if regex is None else re.compile(regex)
-    except re.error as error:
-        raise SMDebugValueError(
-            f"--regex must be a regular expression, got {regex!r}: {error}"
-        ) from error
 
 
 @dataclass
@@ -149,20 +143,15 @@ class View:
             SMDebugValueError: there are none.
         """
         names = tensor_names(self.trial, self.mode)
-        known = self.trial.collections()
         what = self.collection
         if what is None and self.pattern is None:
-            what = next((key for key in _DEFAULTS if self._of(key, names)), None)
+            what = next((key for key in _DEFAULTS if self._has(key, names)), None)
             if what is None:
                 raise SMDebugValueError(
                     f"the run has neither {' nor '.join(_DEFAULTS)}; name a --collection of "
-                    f"{', '.join(sorted(known)) or 'none'}, or a --regex"
+                    f"{', '.join(sorted(self.trial.collections())) or 'none'}, or a --regex"
                 )
-        if what is not None and what != CollectionKeys.ALL and what not in known:
-            raise SMDebugValueError(
-                f"--collection must be one of {', '.join(sorted(known))}, got {what!r}"
-            )
-        found = names if what is None else self._of(what, names)
+        found = names if what is None else of_collection(self.trial, what, names, "--collection")
         if self.pattern is not None:
             found = [name for name in found if self.pattern.search(name)]
         if not found:
@@ -173,11 +162,13 @@ class View:
             )
         return what or "tensors", found
 
-    def _of(self, collection: str, names: list[str]) -> list[str]:
-        if collection == CollectionKeys.ALL:
-            return names
-        known = self.trial.collection(collection)
-        return [name for name in names if known.matches(name)]
+    def _ordered(self) -> tuple[str, list[str]]:
+        """The same, in the order in which training came across them."""
+        what, names = self._chosen()
+        return what, in_order(self.trial, names)
+
+    def _has(self, collection: str, names: list[str]) -> bool:
+        return any(map(self.trial.collection(collection).matches, names))
 
     def grid(self, names: list[str], steps: list[int], rows: int | None) -> Grid:
         """The numbers.
@@ -187,8 +178,8 @@ class View:
         """
         with Bar() as progress:
             grid = read_grid(
-                self.trial, names, steps, self.reduction, self.mode, self.worker, rows,
-                None if self.follows else progress.tell,
+                self.trial, names, self.reduction, single_steps(self.trial, steps, self.mode),
+                self.mode, self.worker, rows, None if self.follows else progress.tell,
             )  # fmt: skip
         if not grid.present.any():
             saved = present_reductions(self.trial)
@@ -201,7 +192,7 @@ class View:
 
     def draw(self, width: int) -> RenderableType:
         """The table for a terminal of so many columns."""
-        what, names = self._chosen()
+        what, names = self._ordered()
         room = max(20, width - 1 - _CELL * _FEWEST_STEPS)
         longest = min(max(len(harmless(name)) for name in names), room)
         count = self.steps or max((width - longest - 1) // _CELL, 1)
@@ -222,7 +213,7 @@ class View:
 
     def as_json(self) -> Any:
         """The same for other programs: all tensors, unless told otherwise."""
-        _, names = self._chosen()
+        _, names = self._ordered()
         count = self.steps or _STEPS_IN_JSON
         known = common_steps(self.trial, names, self.mode, count)
         steps = [known[place] for place in spread(len(known), count)]
@@ -231,7 +222,7 @@ class View:
         return {
             "reduction": self.reduction,
             "mode": self.mode.name,
-            "steps": steps,
+            "steps": grid.steps.tolist(),
             "tensors": grid.names,
             "values": [
                 [value if there else None for value, there in zip(*row, strict=True)]
@@ -241,7 +232,7 @@ class View:
 
     def lines(self, as_json: bool) -> Iterator[str]:
         """What has come since they were last asked for: step, tensor, value."""
-        _, names = self._chosen()
+        _, names = self._ordered()
         for step in common_steps(self.trial, names, self.mode):
             if step <= self._told:
                 continue
@@ -259,7 +250,7 @@ class View:
 def _table(grid: Grid, heat: Heat, longest: int) -> Table:
     table = Table(box=None, padding=0, pad_edge=False, header_style="dim")
     table.add_column("tensor", no_wrap=True, width=longest + 1)
-    for step in grid.steps:
+    for step in grid.steps.tolist():
         table.add_column(f"{step:>{_CELL - 1}} ", min_width=_CELL, no_wrap=True)
     rows = zip(grid.names, grid.values.tolist(), grid.present.tolist(), strict=True)
     for name, values, present in rows:

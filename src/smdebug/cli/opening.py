@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smdebug.exceptions import (
-    InvalidWorker,
     MissingCollectionFiles,
     SMDebugValueError,
     TrialNotFound,
@@ -82,13 +81,6 @@ def require_mode(trial: Trial, mode: ModeKeys) -> None:
             f"--mode must be one that the run has steps of ({', '.join(known) or 'none'}), got "
             f"{mode.name.lower()!r}"
         )
-
-
-def require_worker(trial: Trial, worker: str | None) -> None:
-    """Raises `InvalidWorker` when a run has no worker of this name."""
-    known = trial.workers()
-    if worker is not None and worker not in known:
-        raise InvalidWorker(worker, tuple(known))
 
 
 def nearest_paths(path: str) -> list[str]:

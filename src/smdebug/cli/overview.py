@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from smdebug.cli.numbers import exact
-from smdebug.cli.series import natural, present_reductions
 from smdebug.cli.terminal import harmless
 from smdebug.mode_keys import ModeKeys
+from smdebug.trials.choice import natural
+from smdebug.trials.curves import present_reductions
 from smdebug.trials.summary import format_of, state_of
 
 if TYPE_CHECKING:

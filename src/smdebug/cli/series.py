@@ -1,74 +1,18 @@
-"""The courses of tensors that a command line names, as numbers over steps."""
+"""The course of a tensor that a command line names, read as it grows."""
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
-import math
-import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smdebug.exceptions import ShapeUnavailableForStep, SMDebugValueError, TensorUnavailable
+from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
-from smdebug.reductions import REDUCTION_NAMES, Array
+from smdebug.trials.curves import Curve, by_mode, saved_reductions, shown_reduction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from smdebug.reductions import Array
     from smdebug.trials.trial import Trial
-
-# Of the reductions that were saved, the first of these is shown.
-_PREFERRED = ("l2", "abs_l2", "mean", "abs_mean", *REDUCTION_NAMES)
-
-
-@dataclass(frozen=True)
-class Series:
-    """The course of one tensor in one mode.
-
-    Attributes:
-        tensor: its name.
-        reduction: which reduction of it; None when it is the value itself.
-        saved: whether the reduction was saved; else it is computed from the values.
-        mode: the mode of the steps; GLOBAL when they are of no mode.
-        steps: in the numbering that was asked for.
-        values: as many.
-    """
-
-    tensor: str
-    reduction: str | None
-    saved: bool
-    mode: ModeKeys
-    steps: Array
-    values: Array
-
-
-def natural(name: str) -> list[tuple[bool, int, str]]:
-    """How names are sorted: `layer2` comes before `layer10`."""
-    parts = re.split(r"([0-9]+)", name)
-    return [(each.isdecimal(), int(each) if each.isdecimal() else 0, each) for each in parts]
-
-
-def matching(names: Iterable[str], text: str) -> list[str]:
-    """The tensors that a text names: exactly, by a shell pattern, or by a regex found in them.
-
-    Raises:
-        TensorUnavailable: it names none; the nearest names are offered.
-    """
-    known = sorted(names, key=natural)
-    if text in known:
-        return [text]
-    found = fnmatch.filter(known, text)
-    if not found:
-        try:
-            found = [name for name in known if re.search(text, name)]
-        except re.error:
-            found = []
-    if not found:
-        raise TensorUnavailable(text, tuple(difflib.get_close_matches(text, known, 3, 0.4)))
-    return found
 
 
 class Course:
@@ -99,8 +43,8 @@ class Course:
         self._begun = False
         self._steps, self._values = np.zeros(0, np.int64), np.zeros(0)
 
-    def look(self) -> list[Series]:
-        """What there is by now; without a mode, a series for each, over the global steps.
+    def look(self) -> list[Curve]:
+        """What there is by now; without a mode, a curve for each, over the global steps.
 
         Raises:
             SMDebugValueError: it has no course, or not this one.
@@ -117,14 +61,18 @@ class Course:
         new = [step for step in wanted if step not in known]
         self._add(*tensor.series(self._reduction, self._mode, self._worker, steps=new))
         first = 0 if self._last is None else max(len(self._steps) - self._last, 0)
-        return self._split(self._steps[first:], self._values[first:])
+        whole = Curve(
+            self.name, self._steps[first:], self._values[first:], self._mode,
+            self._reduction, self._saved,
+        )  # fmt: skip
+        return by_mode(self._trial, whole, self._mode)
 
     def _begin(self, step: int) -> None:
         """Decides what is shown, by what was saved at a step."""
         _require_numbers(self._trial, self.name, step)
-        present = _saved_reductions(self._trial, self.name, step)
         if self._reduction is None:
-            self._reduction = _choice(self._trial, self.name, step, present)
+            self._reduction = shown_reduction(self._trial, self.name, step)
+        present = saved_reductions(self._trial, self.name, step)
         self._saved = self._reduction is None or self._reduction in present
         if not self._saved and not self._trial.tensor(self.name).values(steps=[step]):
             remedy = ": choose one of them with --reduction" if present else ""
@@ -142,53 +90,6 @@ class Course:
         order = np.argsort(joined, kind="stable")
         self._steps = joined[order]
         self._values = np.concatenate([self._values, np.asarray(values, np.float64)])[order]
-
-    def _split(self, steps: Array, values: Array) -> list[Series]:
-        whole = (self.name, self._reduction, self._saved)
-        if self._mode is not ModeKeys.GLOBAL:
-            return [Series(*whole, self._mode, steps, values)]
-        return [
-            Series(*whole, mode, steps[hits], values[hits])
-            for mode, hits in _by_mode(self._trial, self.name, steps)
-        ]
-
-
-def _by_mode(trial: Trial, name: str, steps: Array) -> list[tuple[ModeKeys, Array]]:
-    """The modes of steps, in the order they begin; for each, which steps are its own."""
-    table = trial.rows(name, ["step", "mode"])
-    all_steps = table["step"].to_numpy()
-    names = np.array(table["mode"].to_pylist(), object)
-    found = [
-        (ModeKeys[each], np.isin(steps, all_steps[names == each])) for each in dict.fromkeys(names)
-    ]
-    kept = [pair for pair in found if pair[1].any()]
-    return sorted(kept, key=lambda pair: int(np.flatnonzero(pair[1])[0]))
-
-
-def present_reductions(trial: Trial) -> list[str]:
-    """The reductions that were saved of any tensor."""
-    return [each for each in trial.present_columns() if each in REDUCTION_NAMES]
-
-
-def _saved_reductions(trial: Trial, name: str, step: int) -> list[str]:
-    """The reductions that were saved of a tensor at a step."""
-    present = present_reductions(trial)
-    table = trial.rows(name, ["step", *present], steps={step})
-    table = table.filter(table["step"].to_numpy() == step)
-    return [each for each in present if table[each].null_count < table.num_rows]
-
-
-def _choice(trial: Trial, name: str, step: int, present: list[str]) -> str | None:
-    """What of a tensor is shown: its only element, else a reduction."""
-    saved = next((each for each in _PREFERRED if each in present), None)
-    try:
-        shape = trial.tensor(name).shape(step)
-        # A shape alone is no value.
-        return None if math.prod(shape) == 1 and trial.tensor(name).values(steps=[step]) else (
-            saved or "l2"
-        )  # fmt: skip
-    except ShapeUnavailableForStep:
-        return saved or "l2"
 
 
 def _require_numbers(trial: Trial, name: str, step: int) -> None:

@@ -12,15 +12,16 @@ from smdebug.cli import overview
 from smdebug.cli.courses import draw_courses
 from smdebug.cli.follow import changes, follow
 from smdebug.cli.numbers import exact
-from smdebug.cli.opening import mode_named, open_run, require_mode, require_worker
+from smdebug.cli.opening import mode_named, open_run, require_mode
 from smdebug.cli.options import AsJson, Follow, ModeName, RunPath, WorkerName, help_text
 from smdebug.cli.plot import MOST_CURVES
 from smdebug.cli.progress import Bar
-from smdebug.cli.series import Course, Series, matching
+from smdebug.cli.series import Course
 from smdebug.cli.terminal import console, harmless, json_line, print_json, say
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError, TensorUnavailable
 from smdebug.reductions import canonical_reduction
+from smdebug.trials.choice import matching, require_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from smdebug.mode_keys import ModeKeys
+    from smdebug.trials.curves import Curve
     from smdebug.trials.trial import Trial
 
 ReductionName = Annotated[
@@ -129,7 +131,7 @@ class View:
             raise missing
         raise SMDebugValueError(f"{self._trial.path} has ended without a saved step")
 
-    def series(self) -> list[Series]:
+    def series(self) -> list[Curve]:
         """The courses of the tensors, at most `MOST_CURVES`."""
         names = overview.tensor_names(self._trial, self._mode)
         if self._text is None:
@@ -137,7 +139,7 @@ class View:
             names = [name for name in names if losses.matches(name)]
         else:
             names = matching(names, self._text)
-        found: list[Series] = []
+        found: list[Curve] = []
         for name in names:
             found += self._look(name, several=len(names) > 1)
             if len(found) >= MOST_CURVES:
@@ -147,11 +149,11 @@ class View:
                 f"none of {len(names)} tensors has a course that can be drawn: they hold text, or "
                 "were saved without the numbers asked for"
             )
-        shown = {each.tensor for each in found[:MOST_CURVES]}
+        shown = {each.name for each in found[:MOST_CURVES]}
         self._left_out = len(names) - len(shown)
         return found[:MOST_CURVES]
 
-    def _look(self, name: str, several: bool) -> list[Series]:
+    def _look(self, name: str, several: bool) -> list[Curve]:
         """The course of a tensor; none of one without numbers that is only one of several."""
         course = self._courses.setdefault(name, Course(self._trial, name, *self._options))
         try:
@@ -195,10 +197,10 @@ class View:
         if self._left_out and not self._told:
             say(_left_out(self._left_out))
         for each in found:
-            key = each.tensor, each.mode
+            key = each.name, each.mode
             for step, value in zip(each.steps.tolist(), each.values.tolist(), strict=True):
                 if step > self._told.get(key, -1):
-                    rows.append((step, each.mode.name.lower(), each.tensor, value))
+                    rows.append((step, each.mode.name.lower(), each.name, value))
             if len(each.steps):
                 self._told[key] = int(each.steps[-1])
         for row in sorted(rows, key=lambda row: row[0]):
@@ -214,9 +216,9 @@ def _left_out(count: int) -> str:
     return f"{count} more {what} left out; name fewer, or use --json without --follow"
 
 
-def _as_dict(series: Series) -> dict[str, Any]:
+def _as_dict(series: Curve) -> dict[str, Any]:
     return {
-        "tensor": series.tensor,
+        "tensor": series.name,
         "reduction": series.reduction,
         "mode": series.mode.name,
         "steps": series.steps,

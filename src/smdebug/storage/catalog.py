@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,9 @@ import numpy.typing as npt
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Ints = npt.NDArray[np.int64]
 
@@ -85,6 +88,16 @@ def one_array(column: Any) -> Any:
         return column.chunk(0)
     combined = column.combine_chunks()
     return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def places_among(column: Any, texts: Sequence[str]) -> Ints:
+    """The place of each row of a dictionary column among texts; -1 where it is none of them."""
+    array = one_array(column)
+    known = {text: place for place, text in enumerate(texts)}
+    # One more, so that a column without rows can be looked up in as well.
+    places = [*(known.get(text, -1) for text in array.dictionary.to_pylist()), -1]
+    found: Ints = np.array(places, np.int64)[array.indices.to_numpy(zero_copy_only=False)]
+    return found
 
 
 def mode_numbers(column: Any) -> Ints:

@@ -10,7 +10,7 @@ import numpy as np
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import pa, pc
-from smdebug.storage.catalog import mode_numbers, one_array
+from smdebug.storage.catalog import mode_numbers, one_array, places_among
 
 if TYPE_CHECKING:
     import re
@@ -145,12 +145,12 @@ class Alignment:
         if self._mode is not ModeKeys.GLOBAL:
             chosen &= modes == self._mode.value
         rows = np.flatnonzero(chosen)
-        workers = _codes(table, "worker", self._workers)
+        workers = places_among(table["worker"], self._workers)
         positions = table["position"].to_numpy()
         order = rows[np.lexsort((positions[rows], workers[rows], numbers[rows]))]
         groups = numbers[order] * (len(self._workers) + 1) + workers[order]
         places, sizes = _ranks(groups)
-        tensors = _codes(table, "tensor", self.tensors)
+        tensors = places_among(table["tensor"], self.tensors)
         kept = np.flatnonzero((tensors[order] >= 0) & (workers[order] >= 0))
         order = order[kept]
         keys = np.searchsorted(steps, numbers[order]).astype(np.int64) * 8 + modes[order]
@@ -165,15 +165,6 @@ def _names(trial: Trial, mode: ModeKeys, pattern: re.Pattern[str] | None) -> set
     except KeyError:
         return set()
     return names if pattern is None else {name for name in names if pattern.search(name)}
-
-
-def _codes(table: pa.Table, column: str, names: list[str]) -> Array:
-    """The number of each row's text among the names; -1 where it is none of them."""
-    array = one_array(table[column])
-    numbers = {name: number for number, name in enumerate(names)}
-    codes = np.array([numbers.get(text, -1) for text in array.dictionary.to_pylist()] or [-1])
-    found: Array = codes[array.indices.to_numpy(zero_copy_only=False)]
-    return found
 
 
 def _ranks(groups: Array) -> tuple[Array, Array]:

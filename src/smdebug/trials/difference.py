@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,10 +13,12 @@ from smdebug.reductions import REDUCTION_NAMES, canonical_reduction, compute_red
 from smdebug.storage.raw import VALUE_COLUMNS
 from smdebug.storage.row_rules import shape_elements
 from smdebug.trials.alignment import Alignment, OnlyOne, Pairs, other_dtypes, other_shapes
+from smdebug.trials.choice import regex_of
 from smdebug.trials.closeness import Closeness, Mismatch
+from smdebug.trials.selection import stretches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import pyarrow as pa
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     # By row, what differs and how.
     Wrong = dict[int, tuple[str, Mismatch]]
 
-# So many bytes of tensors are in memory at a time.
-_MOST_BYTES = 64 << 20
 # How many differences are named unless all are asked for.
 _MOST_NAMED = 10
 _KIND = ["dtype", "shape"]
@@ -127,19 +126,10 @@ def compare_runs(
         if not 0 <= number < np.inf:
             raise SMDebugValueError(f"{name} must be a number of at least 0, got {number}")
     trials = first, second
-    alignment = Alignment(trials, mode, _pattern(tensor))
+    alignment = Alignment(trials, mode, regex_of("tensor", tensor))
     comparison = _Comparison(trials, Closeness(rtol, atol), alignment, reduction, everything)
     comparison.run(tell)
     return comparison.found
-
-
-def _pattern(tensor: str | None) -> re.Pattern[str] | None:
-    try:
-        return None if tensor is None else re.compile(tensor)
-    except re.error as error:
-        raise SMDebugValueError(
-            f"tensor must be a regular expression, got {tensor!r}: {error}"
-        ) from error
 
 
 class _Comparison:
@@ -179,7 +169,7 @@ class _Comparison:
             )
 
     def _compare(self, pairs: Pairs) -> None:
-        for begin, end in _pieces(pairs.tables):
+        for begin, end in stretches(_lengths(pairs.tables)):
             part = pairs.part(begin, end)
             wrong = self._wrong_rows(part.tables)
             for row in sorted(wrong):
@@ -315,14 +305,8 @@ def _has_value(table: pa.Table) -> Array:
     return saved
 
 
-def _pieces(tables: Tables) -> Iterator[tuple[int, int]]:
-    """Stretches of rows whose tensors fit into memory together."""
-    lengths = sum(np.nan_to_num(each["length"].to_numpy().astype(np.float64)) for each in tables)
-    begin, size = 0, 0.0
-    for row, length in enumerate(np.asarray(lengths).tolist()):
-        if row > begin and size + length > _MOST_BYTES:
-            yield begin, row
-            begin, size = row, 0.0
-        size += length
-    if begin < tables[0].num_rows:
-        yield begin, tables[0].num_rows
+def _lengths(tables: Tables) -> list[int]:
+    """How many bytes the tensors of a row of both tables take together."""
+    found = sum(np.nan_to_num(each["length"].to_numpy().astype(np.float64)) for each in tables)
+    lengths: list[int] = np.asarray(found).astype(np.int64).tolist()
+    return lengths

@@ -18,8 +18,10 @@ from smdebug.reductions import REDUCTION_NAMES
 from smdebug.storage.catalog import mode_numbers, one_array
 from smdebug.storage.dtypes import dtype_of
 from smdebug.storage.raw import VALUE_COLUMNS
+from smdebug.trials.curves import PREFERRED
 from smdebug.trials.elements import elements_of
 from smdebug.trials.sparkline import sparkline
+from smdebug.trials.summary import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -35,8 +37,6 @@ _MOST_COLLECTIONS = 12
 _NAME = 72
 # A value of more bytes is not read for a summary.
 _MOST_BYTES = 64 << 20
-# The first of these that was saved is drawn.
-_DRAWN = ("l2", "abs_mean", "mean", "std", "max", *REDUCTION_NAMES)
 
 _LINE = "1px solid rgba(128,128,128,.35)"
 _CELL = f"text-align:left;padding:2px 14px 2px 0;border:0;border-bottom:{_LINE};vertical-align:top"
@@ -54,7 +54,7 @@ def trial_html(trial: Trial) -> str:
         "losses": lambda: _losses(trial),
     }
     return _page(
-        f"Trial {cut(trial.name, _NAME)}", _caught(lambda: _state(trial)), rows,
+        f"Trial {cut(trial.name, _NAME)}", _caught(lambda: state_of(trial.store)), rows,
         lambda: _tensors(trial),
     )  # fmt: skip
 
@@ -115,11 +115,6 @@ def _quiet(text: str) -> str:
 
 
 # ---- a trial
-
-
-def _state(trial: Trial) -> str:
-    trial.maybe_refresh()
-    return "finished" if trial.loaded_all_steps else "live"
 
 
 def _steps(trial: Trial) -> str:
@@ -239,8 +234,7 @@ def _kind(dtype: str | None, shape: list[int] | None) -> str:
 
 
 def _course(tensor: Tensor) -> str:
-    columns = ("value", *dict.fromkeys(_DRAWN))
-    return "".join(_by_mode(tensor.trial, tensor.name, columns)) or _quiet(
+    return "".join(_by_mode(tensor.trial, tensor.name, ("value", *PREFERRED))) or _quiet(
         "only raw values were saved; plot(reduction='l2') computes from them"
     )
 

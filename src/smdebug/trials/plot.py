@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.exceptions import InvalidWorker, SMDebugRuntimeError, SMDebugValueError
+from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, canonical_reduction
-from smdebug.trials.choice import chosen, course_names, meant, names_in
-from smdebug.trials.curves import Curve, course, curve, grid
+from smdebug.trials.choice import chosen, course_names, meant, names_in, require_worker
+from smdebug.trials.curves import Curve, course, curve, what_was_saved
+from smdebug.trials.grid import all_steps, read_grid, spread
 from smdebug.trials.labels import label
 from smdebug.trials.marks import mark_bad_steps, mark_findings
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from smdebug.config.collection import Collection
-    from smdebug.trials.curves import Floats, Grid, Ints
+    from smdebug.trials.curves import Floats, Ints
+    from smdebug.trials.grid import Grid
     from smdebug.trials.trial import Trial
 
 KINDS = ("lines", "heat")
@@ -42,70 +45,68 @@ _STYLES = {
 }
 
 
+@dataclass(frozen=True)
+class Manner:
+    """How tensors are plotted; see `Trial.plot`."""
+
+    reduction: str | None
+    step: int | Iterable[int] | None
+    kind: str
+    mode: ModeKeys
+    worker: str | None
+    ax: Any
+
+
 def plot(
     trial: Trial,
     tensors: str | Iterable[str] | None,
     collection: str | Collection | None,
-    reduction: str | None,
-    step: int | Iterable[int] | None,
-    kind: str,
-    mode: ModeKeys,
-    worker: str | None,
-    ax: Any,
+    how: Manner,
 ) -> Any:
     """Plots what `Trial.plot` is asked for."""
     if tensors is not None or collection is not None:
-        names = chosen(trial, tensors, collection, mode)
-        return plot_names(trial, names, reduction, step, kind, mode, worker, ax)
-    if step is not None or reduction is not None or kind != "lines":
+        return plot_names(trial, chosen(trial, tensors, collection, how.mode), how)
+    if how.step is not None or how.reduction is not None or how.kind != "lines":
         raise SMDebugValueError(
             "tensors or collection must be given together with reduction, step or kind, got "
             "neither; plot() by itself shows the losses"
         )
-    _require_worker(trial, worker)
-    names = course_names(trial, mode)
+    require_worker(trial, how.worker)
+    names = course_names(trial, how.mode)
     drawn = _some(names, MOST_LINES, trial)
-    curves = [part for name in drawn for part in course(trial, name, mode, worker)]
-    return _plot_courses(trial, curves, len(names), mode, ax)
+    curves = [part for name in drawn for part in course(trial, name, how.mode, how.worker)]
+    return _plot_courses(trial, curves, len(names), how.mode, how.ax)
 
 
-def plot_names(
-    trial: Trial,
-    names: list[str],
-    reduction: str | None,
-    step: int | Iterable[int] | None,
-    kind: str,
-    mode: ModeKeys,
-    worker: str | None,
-    ax: Any,
-) -> Any:
+def plot_names(trial: Trial, names: list[str], how: Manner) -> Any:
     """Plots tensors whose names are known."""
+    kind, mode, worker = how.kind, how.mode, how.worker
     if kind not in KINDS:
         raise SMDebugValueError(
             f"kind must be one of {', '.join(KINDS)}, got {kind!r}{meant(str(kind), KINDS)}"
         )
     names_in(trial, mode)
-    _require_worker(trial, worker)
-    reduction = _checked(reduction)
-    if step is not None:
+    require_worker(trial, worker)
+    reduction = _checked(how.reduction)
+    if how.step is not None:
         from smdebug.trials.ridges import plot_ridges
 
         if reduction is not None or kind != "lines":
             raise SMDebugValueError(
                 "step shows the raw values at a step: reduction and kind cannot be given with it"
             )
-        return plot_ridges(trial, names, step, mode, worker, ax)
+        return plot_ridges(trial, names, how.step, mode, worker, how.ax)
     if kind == "heat":
-        found = grid(trial, names, reduction, mode, worker, _MOST_COLUMNS)
-        return _plot_heat(trial, found, reduction, mode, ax)
+        number = reduction or "value"
+        found = read_grid(trial, names, number, all_steps(trial, _MOST_COLUMNS), mode, worker)
+        if not found.present.any():
+            raise SMDebugValueError(
+                f"{number} was saved at no step of these tensors; {what_was_saved(trial, names[0])}"
+            )
+        return _plot_heat(trial, found.filled(), reduction, mode, how.ax)
     drawn = _some(names, MOST_LINES, trial)
     curves = [curve(trial, name, reduction, mode, worker) for name in drawn]
-    return _plot_layers(trial, curves, names, reduction, mode, ax)
-
-
-def _require_worker(trial: Trial, worker: str | None) -> None:
-    if worker is not None and worker not in trial.workers():
-        raise InvalidWorker(worker, tuple(trial.known_workers()))
+    return _plot_layers(trial, curves, names, reduction, mode, how.ax)
 
 
 def axes_of(ax: Any) -> Any:
@@ -170,7 +171,7 @@ def _some(names: list[str], most: int, trial: Trial) -> list[str]:
     known = {name: place for place, name in enumerate(names)}
     found = dict.fromkeys(known[each.tensor] for each in trial.findings() if each.tensor in known)
     kept = set(list(found)[: most // 2])
-    kept.update(np.linspace(0, len(names) - 1, most - len(kept)).round().astype(int).tolist())
+    kept.update(spread(len(names), most - len(kept)))
     return [names[place] for place in sorted(kept)]
 
 
@@ -206,9 +207,8 @@ def _plot_courses(trial: Trial, curves: list[Curve], count: int, mode: ModeKeys,
     axes = axes_of(ax)
     modes = {one.mode for one in curves}
     for one in curves:
-        of = f", {one.mode.name.lower()}" if len(modes) > 1 and one.mode is not None else ""
-        style = _STYLES[one.mode or ModeKeys.GLOBAL]
-        _draw(axes, one, label=label(one.name) + of, linestyle=style)
+        of = f", {one.mode.name.lower()}" if len(modes) > 1 else ""
+        _draw(axes, one, label=label(one.name) + of, linestyle=_STYLES[one.mode])
     if wants_log([one.values for one in curves]):
         axes.set_yscale("log")
     drawn = len({one.name for one in curves})
@@ -294,9 +294,7 @@ def _plot_heat(trial: Trial, found: Grid, reduction: str | None, mode: ModeKeys,
         axes.legend(fontsize="small", loc="upper left", framealpha=0.8)
     # As a network is read: what is computed first is on top.
     axes.set_ylim(rows - 0.5, -0.5)
-    places = np.arange(rows)
-    if rows > _MOST_ROW_NAMES:
-        places = np.unique(np.linspace(0, rows - 1, 9).round().astype(int))
+    places = spread(rows, 9 if rows > _MOST_ROW_NAMES else rows)
     axes.set_yticks(places, [label(found.names[place], 36) for place in places], fontsize="small")
     bar = axes.figure.colorbar(mesh, ax=axes)
     bar.set_label(reduction or "value")

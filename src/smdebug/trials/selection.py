@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import itertools
-import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +11,9 @@ import numpy as np
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.catalog import one_array
+from smdebug.storage.catalog import one_array, places_among
 from smdebug.storage.layout import END_KEY
+from smdebug.trials.choice import meant, nearest, of_collection, regex_of
 from smdebug.trials.step_range import checked_range, in_range
 
 if TYPE_CHECKING:
@@ -125,22 +124,39 @@ class Selection:
 
 
 def pieces(
-    table: pa.Table, most_bytes: int = MOST_BYTES, most_rows: int = MOST_ROWS
+    table: pa.Table, most_bytes: int | None = None, most_rows: int | None = None
 ) -> Iterator[pa.Table]:
     """The rows of a table, as many at a time as fit into memory with their tensors.
 
     Args:
         table: rows with the column `length`.
-        most_bytes: how much their tensors may take; one tensor may exceed it alone.
-        most_rows: how many rows a piece may have.
+        most_bytes: how much their tensors may take, `MOST_BYTES` when None; one tensor may exceed
+            it alone.
+        most_rows: how many rows a piece may have, `MOST_ROWS` when None.
     """
+    for begin, end in stretches(table["length"].to_pylist(), most_bytes, most_rows):
+        yield table.slice(begin, end - begin)
+
+
+def stretches(
+    lengths: Sequence[int | None], most_bytes: int | None = None, most_rows: int | None = None
+) -> Iterator[tuple[int, int]]:
+    """The first row and the one behind the last of each piece; see `pieces`.
+
+    Example:
+        >>> list(stretches([4, None, 4, 9], most_bytes=8))
+        [(0, 3), (3, 4)]
+    """
+    most_bytes = MOST_BYTES if most_bytes is None else most_bytes
+    most_rows = MOST_ROWS if most_rows is None else most_rows
     begin, size = 0, 0
-    for row, length in enumerate(table["length"].to_pylist()):
+    for row, length in enumerate(lengths):
         size += length or 0
         if row > begin and (size > most_bytes or row - begin >= most_rows):
-            yield table.slice(begin, row - begin)
+            yield begin, row
             begin, size = row, length or 0
-    yield table.slice(begin)
+    if begin < len(lengths):
+        yield begin, len(lengths)
 
 
 def groups(table: pa.Table, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -173,10 +189,7 @@ def _by_step(table: pa.Table) -> pa.Table:
 
 
 def _named(column: pa.ChunkedArray, wanted: Iterable[str]) -> Array:
-    array = one_array(column)
-    names = set(wanted)
-    known = np.array([text in names for text in array.dictionary.to_pylist()], bool)
-    hits: Array = known[array.indices.to_numpy(zero_copy_only=False)]
+    hits: Array = places_among(column, list(wanted)) >= 0
     return hits
 
 
@@ -217,36 +230,29 @@ def _chosen_modes(trial: Trial, mode: ModeKeys) -> list[ModeKeys]:
 def _chosen_names(trial: Trial, tensor: str | None, collection: str | None) -> set[str] | None:
     if tensor is None and collection is None:
         return None
-    names = set(trial.tensor_names())
-    if tensor is not None:
-        try:
-            pattern = re.compile(tensor)
-        except re.error as error:
-            raise SMDebugValueError(
-                f"the pattern of tensors must be a regular expression, got {tensor!r}: {error}"
-            ) from error
-        found = {name for name in names if pattern.search(name)}
+    names = trial.tensor_names()
+    pattern = regex_of("the pattern of tensors", tensor)
+    if tensor is not None and pattern is not None:
+        found = [name for name in names if pattern.search(name)]
         if not found:
-            near = difflib.get_close_matches(tensor, names, 3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            hint = meant(tensor, names)
             raise SMDebugValueError(f"no tensor of {trial.path} matches {tensor!r}{hint}")
         names = found
     if collection is not None:
-        known = trial.collections()
+        known = list(trial.collections())
         if collection not in known and collection != CollectionKeys.ALL:
-            raise SMDebugValueError(_unknown("collection", collection, list(known), trial))
-        if collection != CollectionKeys.ALL:
-            names = {name for name in names if known[collection].matches(name)}
+            raise SMDebugValueError(_unknown("collection", collection, known, trial))
+        names = of_collection(trial, collection, names)
         if not names:
             also = "" if tensor is None else f" that match {tensor!r}"
             raise SMDebugValueError(
                 f"the collection must have saved tensors{also}, got {collection!r} with none"
             )
-    return names
+    return set(names)
 
 
 def _unknown(what: str, given: str, known: list[str], trial: Trial) -> str:
-    near = difflib.get_close_matches(given, known, 1)
+    near = nearest(given, known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return (
         f"the {what} must be one of {trial.path}: {', '.join(known) or 'it has none'}; got "

@@ -28,17 +28,16 @@ from smdebug.reductions import (
 from smdebug.storage.dtypes import dtype_of
 from smdebug.storage.raw import VALUE_COLUMNS
 from smdebug.trials.rows import RowIndex
+from smdebug.trials.selection import stretches
 from smdebug.trials.steps import StepState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from smdebug.trials.trial import Trial
 
 __all__ = ["StepState", "Tensor"]
 
-# Of values that are only read to be reduced.
-_MOST_BYTES = 64 << 20
 # From here on all rows of a tensor are read at once.
 _FEW = 3
 _KEY_COLUMNS = ["worker", "step", "mode", "mode_step"]
@@ -223,10 +222,12 @@ class Tensor:
         rows = self._rows([name, *VALUE_COLUMNS], refresh=False)
         found = self._among(rows, mode, worker, wanted)
         column = rows.column(name)
-        missing = {step: row for step, row in found.items() if column[row] is None}
         values = {step: column[row] for step, row in found.items()}
-        for some in _some_bytes(missing, rows.column("length")):
-            raw = self._read_values(rows, [missing[step] for step in some])
+        missing = [step for step, value in values.items() if value is None]
+        lengths = rows.column("length")
+        for begin, end in stretches([lengths[found[step]] for step in missing]):
+            some = missing[begin:end]
+            raw = self._read_values(rows, [found[step] for step in some])
             for step, value in zip(some, raw, strict=True):
                 values[step] = None if value is None else float(compute_reduction(value, name))
         return _present(values, np.dtype(np.float64))
@@ -269,9 +270,10 @@ class Tensor:
         Example:
             >>> trial.tensor("gradient/fc.weight").plot("l2")  # doctest: +SKIP
         """
-        from smdebug.trials.plot import plot_names
+        from smdebug.trials.plot import Manner, plot_names
 
-        return plot_names(self.trial, [self.name], reduction, step, "lines", mode, worker, ax)
+        how = Manner(reduction, step, "lines", mode, worker, ax)
+        return plot_names(self.trial, [self.name], how)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -406,19 +408,6 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"<Tensor {self.name!r} of trial {self.trial.name!r}>"
-
-
-def _some_bytes(rows: dict[int, int], lengths: list[int | None]) -> Iterator[list[int]]:
-    """Steps, as many at a time as their values may be in memory together."""
-    some: list[int] = []
-    size = 0
-    for step, row in rows.items():
-        if size > _MOST_BYTES:
-            yield some
-            some, size = [], 0
-        some.append(step)
-        size += lengths[row] or 0
-    yield some
 
 
 def _present(values: dict[int, Any], kind: np.dtype[Any]) -> tuple[Array, Array]:

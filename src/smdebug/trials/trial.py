@@ -460,8 +460,8 @@ class Trial:
         """Plots the losses, reductions of tensors over the steps, or histograms at steps.
 
         Args:
-            tensors: a name, a regex, or a list of them. Without it and without `collection`: the
-                losses, or else the metrics or scalars, with what rules found.
+            tensors: a name, a shell pattern, a regex, or a list of them. Without it and without
+                `collection`: the losses, or else the metrics or scalars, with what rules found.
             collection: the tensors of a collection instead.
             reduction: such as "l2"; needed for tensors of more than one number.
             step: a step or several, of which histograms of the raw values are drawn.
@@ -477,9 +477,10 @@ class Trial:
             >>> trial.plot(collection="gradients", reduction="l2")  # doctest: +SKIP
             >>> trial.plot("fc.weight", step=[0, 40])  # doctest: +SKIP
         """
-        from smdebug.trials.plot import plot
+        from smdebug.trials.plot import Manner, plot
 
-        return plot(self, tensors, collection, reduction, step, kind, mode, worker, ax)
+        how = Manner(reduction, step, kind, mode, worker, ax)
+        return plot(self, tensors, collection, how)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

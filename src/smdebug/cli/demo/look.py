@@ -10,6 +10,7 @@ import numpy as np
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.trials.create import create_trial
+from smdebug.trials.grid import spread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,8 +67,7 @@ class Findings:
 
     def some_steps(self, count: int) -> list[int]:
         """Places of a few steps, the first and the last among them."""
-        places = np.linspace(0, len(self.steps) - 1, min(count, len(self.steps)))
-        return sorted({round(place) for place in places})
+        return spread(len(self.steps), count)
 
 
 def look(network: str, directory: Path) -> Findings:
