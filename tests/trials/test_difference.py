@@ -130,7 +130,7 @@ def test_kinds(formats: tuple[str, str]) -> None:
     assert found(ones, ones) is None
     assert found(ones, ones.astype("f8")) == ("dtype", "float32", "float64", ())
     assert found(ones, np.ones((3, 2), "f4")) == ("shape", [2, 3], [3, 2], ())
-    assert found(ones[0, 0], ones[0, 0] + 1) == ("value", 1.0, 2.0, ())
+    assert found(ones[0, 0], np.float32(2)) == ("value", 1.0, 2.0, ())
     assert found(ones[:1, :1], ones[:1, :1] + 1) == ("value", 1.0, 2.0, (0, 0))
     assert found(ones[0, 0], ones[0, :1]) == ("shape", [], [1], ())
     texts = np.array(["a", "b"])
