@@ -89,9 +89,12 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
     make_run(tmp_path / "later", range(5, 7))
     for arguments, said in (
         (["run", "nowhere"], "a hook has saved to, got 'nowhere'"),
-        (["run", "later"], "must have steps in common to be compared; the first has 0, 1, the"),
+        (
+            ["run", "later"],
+            "must have steps in common to be compared; the first has 0, 1, the",
+        ),
         (["run", "run", "--mode", "testing"], "--mode must be one of train"),
-        (["run", "run", "--mode", "eval"], "must have steps in common"),
+        (["run", "run", "--mode", "eval"], "must have steps of mode eval in common"),
         (["run", "run", "--reduction", "l3"], "unknown reduction 'l3'"),
         (["run", "run", "--tensor", "("], "must be a regular expression"),
         (["run", "run", "--rtol", "-1"], "rtol must be a number of at least 0"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pytest
-from tests.command import smdebug
+from tests.command import on_terminal, smdebug
 
 from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.storage.claim import Claim
@@ -85,8 +86,25 @@ def test_the_table(runs: Path) -> None:
     head, *rows = [line.split() for line in ended.stdout.splitlines()]
     assert head == ["run", "steps", "last", "tensors", "size", "state", "written", "findings"]
     assert rows[1][:4] == ["a/one", "10", "45", "2"]
-    assert "3: NonFinite, Stalled" in smdebug(runs, "ls", COLUMNS="120").stdout
-    assert max(len(line) for line in ended.stdout.splitlines()) <= 80
+    # Whole, however wide that is: other programs read it.
+    assert "3: NonFinite, Stalled" in smdebug(runs, "ls", COLUMNS="40").stdout
+
+
+@pytest.mark.parametrize("columns", [80, 60, 40])
+def test_a_narrow_terminal(tmp_path: Path, columns: int) -> None:
+    make_run(tmp_path / "a-run-with-a-long-name", steps=[10**12 - 1])
+    rules = ["LossNotDecreasing", "PoorWeightInitialization"]
+    findings = [Finding(rule, 0, "found") for rule in rules]
+    write_findings(LocalStore(tmp_path / "a-run-with-a-long-name"), findings)
+    code, shown = on_terminal(tmp_path, "ls", COLUMNS=str(columns))
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert code == 0
+    assert max(map(len, plain.splitlines())) <= columns
+    # What is left of it is whole.
+    assert "a-run-with-a-long-name" in "".join(line.split("  ")[0] for line in plain.splitlines())
+    assert "finished" in plain
+    for rule in rules if columns > 40 else []:
+        assert rule in plain
 
 
 def test_orders(runs: Path) -> None:
@@ -133,7 +151,7 @@ def test_damaged_runs_are_lines_like_others(tmp_path: Path) -> None:
     assert "checksum" in found["bytes"]["problem"]
     assert "not JSON" in found["collections"]["problem"]
     assert "checksum" in found["findings"]["problem"]
-    assert "no collections file" in found["gone"]["problem"]
+    assert "0 of 1 collections files" in found["gone"]["problem"]
     assert "4 of 5 runs are damaged; smdebug check" in ended.stderr
     shown = smdebug(tmp_path, "ls")
     assert shown.stdout.count("damaged") >= 4
@@ -163,6 +181,13 @@ def writer(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         assert process.stdout.readline() == "taken\n"
         yield process
         process.kill()
+
+
+def test_a_run_that_nothing_can_open(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", workers=["w0", "w1"], num_workers=3)
+    found = listed(tmp_path)["run"]
+    assert found["state"] == "damaged"
+    assert found["problem"] == "it has ended with 2 of 3 collections files"
 
 
 def test_a_run_whose_process_is_gone(tmp_path: Path, writer: subprocess.Popen[str]) -> None:

@@ -180,6 +180,27 @@ def test_a_live_job_is_stopped(tmp_path: Path, live_job: subprocess.Popen[str]) 
     assert json.loads(late.stdout)["stopped"] is False
 
 
+def test_a_job_that_is_gone_is_not_waited_for(
+    tmp_path: Path, live_job: subprocess.Popen[str]
+) -> None:
+    live_job.kill()
+    live_job.wait()
+    ended = rules(tmp_path, "run", "--rule", "VanishingGradient", "--follow", code=1)
+    assert "is gone, without having ended the run" in ended.stderr
+    assert "gradient/a has vanished" in ended.stdout
+
+
+def test_a_damaged_run_is_said_to_be_so_once(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", range(30))
+    (events,) = (tmp_path / "run/events").rglob("*.tfevents")
+    events.write_bytes(bytes(len(events.read_bytes())))
+    ended = rules(
+        tmp_path, "run", "--rule", "TensorVariance:tensor_regex=weight,max_threshold=9", code=2
+    )
+    assert "failed" in ended.stdout
+    assert len(ended.stderr.splitlines()) == 1
+
+
 def test_ctrl_c(tmp_path: Path, live_job: subprocess.Popen[str]) -> None:
     named = ("--rule", "VanishingGradient", "--rule", "TreeDepth")
     with started(tmp_path, "rules", "run", *named, "--follow") as following:

@@ -319,7 +319,7 @@ def test_modes_are_paired_by_their_own_steps() -> None:
     assert found.first is not None
     assert found.first.step == 5
     assert compare_runs(first, second, mode=EVAL).first is None
-    with pytest.raises(SMDebugValueError, match="steps in common"):
+    with pytest.raises(SMDebugValueError, match="steps of mode predict in common"):
         compare_runs(first, second, mode=ModeKeys.PREDICT)
 
 

@@ -82,7 +82,7 @@ def _show(found: RunDifference, out: Console) -> None:
             cells = [str(each.step), each.tensor, *worker, _amount(each)]
             table.add_row(*(Text(harmless(cell), overflow="fold") for cell in cells))
         out.print(table)
-    more = "" if found.complete else "; it ended there, --all goes on"
+    more = "" if found.complete else "; there may be more, --all goes on to the end"
     out.print(f"{_compared(found)}{more}", soft_wrap=True)
 
 

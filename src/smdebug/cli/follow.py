@@ -26,7 +26,7 @@ def changes(trial: Trial) -> Iterator[None]:
     seen = None
     while True:
         # Asked before looking: what is found afterwards is then all there is.
-        gone = not trial.loaded_all_steps and state_of(trial.store) == STOPPED
+        gone = is_gone(trial)
         trial.maybe_refresh()
         if trial.version != seen:
             seen = trial.version
@@ -35,7 +35,17 @@ def changes(trial: Trial) -> Iterator[None]:
             break
         pause(POLL_SECONDS)
     if gone:
-        say(f"the process that wrote {trial.path} is gone, without having ended the run")
+        say_gone(trial)
+
+
+def is_gone(trial: Trial) -> bool:
+    """Whether the process that wrote a run is gone without a word."""
+    return not trial.loaded_all_steps and state_of(trial.store) == STOPPED
+
+
+def say_gone(trial: Trial) -> None:
+    """Says why nothing more is waited for."""
+    say(f"the process that wrote {trial.path} is gone, without having ended the run")
 
 
 def follow(

@@ -1,12 +1,13 @@
 """The command `smdebug`.
 
 It ends with 0; with 1 when it found what it looks for (damage, a difference, what a rule finds);
-with 2 when it was told something that makes no sense, or could not do it; with 130 after Ctrl-C.
+with 2 when it was told something that makes no sense, or could not do it; with 130 after Ctrl-C;
+with 141 when nobody reads its output any more.
 """
 
 from __future__ import annotations
 
-import os
+import select
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -23,7 +24,7 @@ from smdebug.cli.ls import ls
 from smdebug.cli.rules import rules
 from smdebug.cli.run import run
 from smdebug.cli.show import show
-from smdebug.cli.terminal import say
+from smdebug.cli.terminal import UNREAD, say
 from smdebug.exceptions import SMDebugError
 
 if TYPE_CHECKING:
@@ -59,8 +60,6 @@ def main() -> None:
     launches: list[Launch] = []
     try:
         _parse(launches)
-    except BrokenPipeError:
-        _end_quietly()
     except (SMDebugError, OSError) as error:
         _give_up(error)
     try:
@@ -76,17 +75,22 @@ def _give_up(error: Exception) -> NoReturn:
     sys.exit(2)
 
 
-def _end_quietly() -> NoReturn:
-    """Whoever read the output has seen enough of it."""
-    # The interpreter would try to write the rest, and complain.
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
-    sys.exit(1)
-
-
 def _parse(launches: list[Launch]) -> None:
     """Does what the command line says; the process ends with it, unless a program is launched."""
     try:
         app(obj=launches)
-    except SystemExit:
+    except SystemExit as ended:
+        if ended.code == 1 and _nobody_reads():
+            # 1 is for what a command finds.
+            sys.exit(UNREAD)
         if not launches:
             raise
+
+
+def _nobody_reads() -> bool:
+    """Whether the other end of the output is closed."""
+    if not hasattr(select, "poll"):  # pragma: no cover - not on Windows
+        return False
+    pipe = select.poll()
+    pipe.register(1, select.POLLOUT)
+    return any(event & select.POLLERR for _, event in pipe.poll(0))

@@ -26,7 +26,7 @@ def open_run(path: str) -> Trial:
     """Opens a run that is there; no job is waited for.
 
     Raises:
-        SMDebugValueError: there is none; runs beside it with a similar name are offered.
+        SMDebugValueError: there is none; directories with a similar name are offered.
     """
     _require_there(open_store(path), path)
     try:
@@ -34,7 +34,6 @@ def open_run(path: str) -> Trial:
     except (MissingCollectionFiles, TrialNotFound) as error:
         raise SMDebugValueError(
             f"RUN must be a directory or a URL that a hook has saved to, got {path!r}: {error}"
-            f"{_meant(nearest_paths(path))}"
         ) from error
 
 
@@ -54,7 +53,6 @@ def open_place(path: str) -> Store:
     except TrialNotFound as error:
         raise SMDebugValueError(
             f"RUN must be a directory or a URL that a hook has saved to, got {path!r}: {error}"
-            f"{_meant(nearest_paths(path))}"
         ) from error
     return patient(store, READING_SECONDS)
 
@@ -98,9 +96,10 @@ def nearest_paths(path: str) -> list[str]:
 
 def _require_there(store: Store, path: str) -> None:
     if not store.exists():
+        file = "://" not in path and Path(path).expanduser().is_file()
+        why = "is a file" if file else f"does not exist{_meant(nearest_paths(path))}"
         raise SMDebugValueError(
-            f"RUN must be a directory or a URL that a hook has saved to, got {path!r}, which does "
-            f"not exist{_meant(nearest_paths(path))}"
+            f"RUN must be a directory or a URL that a hook has saved to, got {path!r}, which {why}"
         )
 
 

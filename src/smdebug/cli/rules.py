@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
+from smdebug.cli.follow import is_gone, say_gone
 from smdebug.cli.opening import open_run
 from smdebug.cli.options import AsJson, Follow, help_text
 from smdebug.cli.progress import Bar
@@ -108,8 +110,13 @@ class _Evaluation:
 
     def run(self, follow: bool) -> RuleReport:
         try:
-            for found in self._runner.looks(follow):
+            ended = threading.Event()
+            for found in self._runner.looks(follow, ended):
                 self._take(found)
+                if follow and is_gone(self._runner.trial):
+                    # What it has published since is looked at in the end.
+                    ended.set()
+                    say_gone(self._runner.trial)
             report = self._runner.finish()
             self._take(report.findings)
         except KeyboardInterrupt:
@@ -144,6 +151,8 @@ def _made(names: list[str] | None, trial: Trial) -> tuple[list[Rule], dict[str, 
 
 
 def _not_about_needs(record: logging.LogRecord) -> bool:
+    # Why a rule failed is in the table; where in its code is of no use there.
+    record.exc_info = None
     said = record.args[0] if isinstance(record.args, tuple) and record.args else None
     return not isinstance(said, InsufficientInformationForRuleInvocation)
 

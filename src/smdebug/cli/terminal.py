@@ -10,22 +10,41 @@ from typing import Any
 
 from rich.console import Console
 
+# How a command ends when whoever read its output has seen enough, as `head` does. A shell says it
+# of programs that the signal for it has ended.
+UNREAD = 141
+
 
 def say(message: str) -> None:
     """Says something beside the output of a command, which stays as it is."""
-    sys.stderr.write(f"smdebug: {harmless(message)}\n")
+    lines = "\n".join(harmless(line) for line in message.split("\n"))
+    sys.stderr.write(f"smdebug: {lines}\n")
 
 
-def console() -> Console:
+def console(width: int | None = None) -> Console:
     """Where the output of a command goes: tables and plots, without a markup of their own.
 
     Texts of a run are given to it as `rich.text.Text(harmless(name))`: names are other people's.
+
+    Args:
+        width: how many columns it has; what the terminal says when None, 80 without one.
     """
     # A terminal that cannot show a character is no reason to stop.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    return Console(highlight=False, markup=False, emoji=False)
+    out = Console(highlight=False, markup=False, emoji=False, width=width)
+    end = out.on_broken_pipe
+
+    def unread() -> None:
+        try:
+            end()
+        except SystemExit:
+            # 1 is for what a command finds.
+            sys.exit(UNREAD)
+
+    out.on_broken_pipe = unread
+    return out
 
 
 def print_json(value: Any) -> None:
@@ -42,15 +61,14 @@ def json_line(value: Any) -> str:
 
 
 def harmless(text: str) -> str:
-    """A text without characters that a terminal would obey.
+    """A text on one line, without characters that a terminal would obey.
 
     Example:
         >>> harmless("loss\\x1b[2J")
         'loss\\\\x1b[2J'
     """
     return "".join(
-        each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode()
-        for each in text
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
 
 

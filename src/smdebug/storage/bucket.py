@@ -73,7 +73,7 @@ def open_bucket(url: str, options: dict[str, Any], haste: Haste) -> Bucket:
     except Exception as error:
         # obstore says what is wrong with a URL through errors of several unrelated kinds.
         raise SMDebugValueError(
-            f"expected a URL such as s3://bucket/prefix, got {url!r}: {error}"
+            f"expected a URL such as s3://bucket/prefix, got {url!r}: {str(error).splitlines()[0]}"
         ) from error
 
 

@@ -92,7 +92,8 @@ class Alignment:
         self.number = "step" if mode is ModeKeys.GLOBAL else "mode_step"
         self.only: tuple[dict[str, OnlyOne], dict[str, OnlyOne]] = ({}, {})
         steps = [set(each.steps(mode, show_incomplete_steps=True)) for each in trials]
-        self.steps = self._common("steps", steps)
+        of = "" if mode is ModeKeys.GLOBAL else f" of mode {mode.name.lower()}"
+        self.steps = self._common("steps", steps, f"steps{of}")
         what = "tensors" if pattern is None else f"tensors with {pattern.pattern!r} in their names"
         names = [_names(each, mode, pattern) for each in trials]
         self.tensors = self._common("tensors", names, what)

@@ -39,7 +39,7 @@ def wait_for_job(reader: RunReader, wait_seconds: float | None) -> None:
     while True:
         finished = reader.finished()
         found = reader.collections()
-        wanted = max((_num_workers(content) for content in found.values()), default=1)
+        wanted = promised_workers(found)
         if len(found) >= wanted:
             return
         if finished or time.monotonic() >= deadline:
@@ -83,6 +83,11 @@ def require_place(store: Store, wait_seconds: float | None) -> None:
         raise TrialNotFound(
             f"{store.url} is not a run: it holds {other}, but no collections, events or index"
         )
+
+
+def promised_workers(collections: dict[str, dict[str, Any]]) -> int:
+    """How many workers a run has, by what its collections files say."""
+    return max((_num_workers(content) for content in collections.values()), default=1)
 
 
 def _num_workers(content: dict[str, Any]) -> int:

@@ -14,6 +14,7 @@ from smdebug.storage.layout import END_KEY, INDEX_PREFIX, parse_index_key
 from smdebug.storage.locks import is_written
 from smdebug.storage.reader import RunReader
 from smdebug.trials.finding import ListedStore
+from smdebug.trials.opening import promised_workers
 
 if TYPE_CHECKING:
     from smdebug.storage.store import Store
@@ -81,7 +82,8 @@ def _read(run: FoundRun) -> RunSummary:
     collections = reader.collections()
     reader.refresh()
     steps = np.unique(np.concatenate([[], *(each.step for each in reader.steps().values())]))
-    missing = state == FINISHED and not collections
+    wanted = promised_workers(collections)
+    missing = state == FINISHED and len(collections) < wanted
     return RunSummary(
         run.path,
         DAMAGED if missing else state,
@@ -93,7 +95,7 @@ def _read(run: FoundRun) -> RunSummary:
         int(steps[-1]) if len(steps) else None,
         len(reader.names()),
         dict(sorted(Counter(found.rule for found in read_findings(run.store)).items())),
-        "it has ended, but has no collections file" if missing else None,
+        f"it has ended with {len(collections)} of {wanted} collections files" if missing else None,
     )
 
 
