@@ -325,6 +325,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "name": ({"tensors": "gradient/conf"}, r"gradient/conf.*did you mean gradient/conv"),
     "regex": ({"tensors": "gradient/("}, "no regex"),
     "no name": ({"tensors": []}, "empty|list"),
+    "a number": ({"tensors": 3}, "list of them, got 3 of type int"),
     "no text": ({"tensors": [3]}, "must be names or regexes, got 3"),
     "collection": ({"collection": "gradient"}, "did you mean gradients"),
     "empty collection": ({"collection": "nothing"}, "holds no tensor.*gradients, losses"),

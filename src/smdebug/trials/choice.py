@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from smdebug.config.collection import Collection, CollectionKeys
@@ -17,7 +18,7 @@ from smdebug.exceptions import (
 from smdebug.mode_keys import ModeKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from smdebug.trials.trial import Trial
 
@@ -56,7 +57,12 @@ def chosen(
     known = names_in(trial, mode)
     if collection is not None:
         return in_order(trial, _filled(trial, collection, known))
-    given = [tensors] if isinstance(tensors, str) else list(tensors or ())
+    if not isinstance(tensors, str | Iterable):
+        raise SMDebugTypeError(
+            "tensors must be a name, a shell pattern, a regex or a list of them, got "
+            f"{tensors!r} of type {type(tensors).__name__}"
+        )
+    given = [tensors] if isinstance(tensors, str) else list(tensors)
     if not given:
         raise SMDebugValueError(
             "tensors must be a name, a shell pattern, a regex or a list of them, got an empty list"
@@ -151,12 +157,12 @@ def names_in(trial: Trial, mode: ModeKeys) -> list[str]:
     modes = [each.name for each in trial.modes()]
     if not isinstance(mode, ModeKeys):
         raise SMDebugTypeError(
-            f"mode must be one of modes.GLOBAL, {', '.join(f'modes.{name}' for name in modes)}; "
+            f"mode must be one of {', '.join(f'modes.{name}' for name in ['GLOBAL', *modes])}; "
             f"got {mode!r}"
         )
     if mode is not ModeKeys.GLOBAL and mode.name not in modes:
         raise SMDebugValueError(
-            f"mode must be GLOBAL or one that trial {trial.name} has ({', '.join(modes)}), "
+            f"mode must be GLOBAL or one that trial {trial.name} has ({', '.join(modes) or 'none'}), "
             f"got {mode.name}"
         )
     return trial.tensor_names(mode=mode)
