@@ -162,8 +162,8 @@ def names_in(trial: Trial, mode: ModeKeys) -> list[str]:
         )
     if mode is not ModeKeys.GLOBAL and mode.name not in modes:
         raise SMDebugValueError(
-            f"mode must be GLOBAL or one that trial {trial.name} has ({', '.join(modes) or 'none'}), "
-            f"got {mode.name}"
+            f"mode must be GLOBAL or one that trial {trial.name} has "
+            f"({', '.join(modes) or 'none'}), got {mode.name}"
         )
     return trial.tensor_names(mode=mode)
 
