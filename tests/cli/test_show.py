@@ -185,6 +185,7 @@ def test_workers(runs: Path) -> None:
     [
         (["nowhere"], "a hook has saved to, got 'nowhere'"),
         (["v2", "losss"], "Tensor losss is not in this trial. Nearest names: loss"),
+        (["v2", "LOSS"], "Tensor LOSS is not in this trial. Nearest names: loss"),
         (["v2", "loss", "--reduction", "l3"], "unknown reduction 'l3'; expected one of min, max"),
         (
             ["v2", "gradient/a", "--reduction", "l2"],
@@ -310,6 +311,30 @@ def test_following_what_never_comes(runs: Path) -> None:
     assert "Nearest names: loss" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "run", "LOSS"], "Tensor LOSS is not in this trial. Nearest names: loss"),
+        (["layers", "run", "--collection", "nope"], "--collection must be one of"),
+        (["layers", "run", "--regex", "nope"], "no tensors whose name has 'nope'"),
+    ],
+    ids=["show", "collection", "regex"],
+)
+def test_what_is_waited_for_is_said(
+    tmp_path: Path, job: Job, arguments: list[str], said: str
+) -> None:
+    job.save(4.0)
+    with started(tmp_path, *arguments, "--follow") as following:
+        assert following.stderr is not None
+        line = following.stderr.readline()
+        assert line.startswith("smdebug: waiting for what the job has not saved by now: ")
+        assert said in line
+        job.end()
+        rest, errors = following.communicate(timeout=60)
+    assert (following.returncode, rest) == (2, "")
+    assert said in errors
+
+
 def test_a_terminal(runs: Path) -> None:
     code, shown = on_terminal(runs, "show", "v2", "loss", "--follow")
     assert code == 0
@@ -400,3 +425,9 @@ def test_tensors_that_cannot_be_shown_are_named(odd_run: Path) -> None:
     assert "none of 2 tensors has a course that can be shown: complex holds" in refused.stderr
     # Whose numbers they are.
     assert "over the steps, w1 of 2 workers" in smdebug(odd_run, "show", "run", "alone").stdout
+
+
+def test_a_finished_run_without_steps(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", steps=[])
+    rows = [line.split() for line in smdebug(tmp_path, "show", "run").stdout.splitlines()]
+    assert ["steps", "none"] in rows

@@ -113,3 +113,19 @@ def test_what_is_left_out(trial: Trial) -> None:
 def test_places_are_evenly_spread() -> None:
     assert [spread(*pair) for pair in ((0, 3), (1, 3), (5, 1), (5, 0))] == [[], [0], [0], []]
     assert spread(10, 4) == [0, 3, 6, 9]
+
+
+def test_a_number_that_complex_tensors_have_not() -> None:
+    def data(worker: str, step: int) -> StepBatch:
+        entries = [Entry("complex", np.array([3j, 4.0])), Entry("real", np.array([1.0, 3.0]))]
+        return StepBatch(step, ModeKeys.TRAIN, step, entries)
+
+    store = MemoryStore()
+    make_run(store, range(2), data=data)
+    trial = Trial("made", store=store)
+    columns = single_steps(trial, [0, 1], ModeKeys.GLOBAL)
+    for number, there, values in (("std", False, [1.0, 1.0]), ("l2", True, [10**0.5] * 2)):
+        found = read_grid(trial, ["complex", "real"], number, columns, ModeKeys.GLOBAL)
+        assert found.present.tolist() == [[there] * 2, [True] * 2]
+        np.testing.assert_allclose(found.values[1], values)
+        np.testing.assert_allclose(found.values[0][found.present[0]], [5.0, 5.0] if there else [])

@@ -125,6 +125,7 @@ class View:
         Raises:
             TensorUnavailable: it ended without.
         """
+        said = False
         for _ in changes(self._trial):
             names = overview.tensor_names(self._trial, self._mode)
             if names and self._text is None:
@@ -134,6 +135,10 @@ class View:
                 return
             except TensorUnavailable as error:
                 missing = error
+            # Before the first step nobody can say what is missing.
+            if names and not said and not self._trial.loaded_all_steps:
+                said = True
+                say(f"waiting for what the job has not saved by now: {missing}")
         if self._text is not None:
             raise missing
         raise SMDebugValueError(f"{self._trial.path} has ended without a saved step")
