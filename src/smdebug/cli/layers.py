@@ -203,7 +203,7 @@ class View:
                 f"none of {len(names)} tensors was saved with {self.reduction}, or with the "
                 f"values to compute it from, at these steps; {rest}"
             )
-        there = grid.present.any(axis=1)
+        there = [any(row) for row in grid.present.tolist()]
         self._say_without([name for name, has in zip(grid.names, there, strict=True) if not has])
         return replace(
             grid, names=[name for name, has in zip(grid.names, there, strict=True) if has],

@@ -197,9 +197,9 @@ class View:
         if None not in reductions or len(reductions) == 1:
             return found
         common = next(each for each in PREFERRED if each in reductions)
-        _, *others = self._options
+        _, mode, worker, last = self._options
         for name in {each.name for each in found if each.reduction is None}:
-            self._courses[name] = Course(self._trial, name, common, *others)
+            self._courses[name] = Course(self._trial, name, common, mode, worker, last)
         names = dict.fromkeys(each.name for each in found)
         return [each for name in names for each in self._look(name)]
 
