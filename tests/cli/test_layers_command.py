@@ -182,6 +182,7 @@ def odd(worker: str, step: int) -> StepBatch:
     """Steps with long numbers, of tensors that are not all real."""
     entries = [Entry("loss", np.asarray([1.0, 3.0])), Entry("complex", np.asarray([1j, 2.0]))]
     entries += [Entry("words", np.array(["text"])), Entry("more", np.asarray([2.0, np.nan]))]
+    entries += [Entry("other", np.asarray([5.0]))] if worker == "w1" else []
     return StepBatch(step, TRAIN, step, entries)
 
 
@@ -192,7 +193,7 @@ LONG = [999999999990 + number for number in range(10)]
 def odd_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("odd")
     collections = CollectionManager([Collection("losses", include_regex="loss")])
-    make_run(folder / "run", LONG, data=odd, collections=collections)
+    make_run(folder / "run", LONG, ["w0", "w1"], data=odd, collections=collections)
     return folder
 
 
@@ -208,6 +209,8 @@ def test_tensors_without_such_a_number(odd_run: Path) -> None:
     assert (told["tensors"], told["values"]) == (["loss"], [[1.0] * 10])
     refused = smdebug(odd_run, "layers", "run", "--regex", "words", code=2)
     assert "at these steps; no reductions were saved in this run" in refused.stderr
+    others = smdebug(odd_run, "layers", "run", "--regex", "loss|other", "--worker", "w0")
+    assert others.stderr.startswith("smdebug: left out: other, of which l2 was not saved")
     # What is asked for does not appear among what there is.
     refused = smdebug(odd_run, "layers", "run", code=2)
     assert "neither gradients nor weights; name a --collection of losses, or" in refused.stderr

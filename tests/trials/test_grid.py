@@ -93,6 +93,7 @@ def test_steps_of_a_mode_and_a_worker(trial: Trial) -> None:
                       WORKERS[1])  # fmt: skip
     # There is no step 77, and text has no mean.
     assert (found.names, found.steps.tolist()) == (["third", "words"], [0, 3, 4, 9])
+    assert found.absent == ["nowhere"]
     assert found.present.tolist() == [[True] * 4, [False] * 4]
     for column, step in enumerate([0, 9, 12, 27]):
         check_cell(found, 0, column, [mean("third", step, WORKERS[1])])

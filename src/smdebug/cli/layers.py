@@ -204,7 +204,9 @@ class View:
                 f"values to compute it from, at these steps; {rest}"
             )
         there = [any(row) for row in grid.present.tolist()]
-        self._say_without([name for name, has in zip(grid.names, there, strict=True) if not has])
+        without = [name for name, has in zip(grid.names, there, strict=True) if not has]
+        # Whoever follows sees single steps, and not every tensor was saved at each.
+        self._say_without(without if self.follows else [*without, *grid.absent])
         return replace(
             grid, names=[name for name, has in zip(grid.names, there, strict=True) if has],
             values=grid.values[there], present=grid.present[there], bad=grid.bad[there],

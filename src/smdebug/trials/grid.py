@@ -73,6 +73,7 @@ class Grid:
         computed: whether any number was computed from values, because it was not saved.
         left_out: how many more tensors there are.
         broken: in how many of those a number that was saved is not finite, at these steps.
+        absent: tensors of which nothing was saved at these steps.
     """
 
     names: list[str]
@@ -84,6 +85,7 @@ class Grid:
     computed: bool
     left_out: int
     broken: int
+    absent: list[str]
 
     def filled(self) -> Grid:
         """The same without the columns that hold nothing."""
@@ -194,6 +196,7 @@ def read_grid(
     return Grid(
         some, np.where(cells.first < _NEVER, cells.first, columns.steps), cells.values,
         cells.present, cells.bad, columns.stretch, computed, len(hidden), broken,
+        [names[place] for place in np.flatnonzero(~seen).tolist()],
     )  # fmt: skip
 
 
