@@ -111,16 +111,17 @@ def test_the_table(runs: Path) -> None:
         "2.9e-9",
         "3.7e-9",
     ]
-    assert lines[-1].startswith("20 of 70 tensors are left out")
+    assert lines[-2:] == [
+        "20 of 70 tensors are left out; --rows N shows more",
+        "1 of those has NaN or Inf saved at these steps",
+    ]
     whole = smdebug(runs, "layers", "v2", "--rows", "100", "--steps", "2").stdout
     assert "left out" not in whole
     rows = [line.split() for line in whole.splitlines() if "layer33." in line]
     assert rows == [["gradient/layer33.weight", "5.2e-6", "NaN"]]
     # What is broken is told, also where it is left out.
-    assert (
-        "left out, 1 with NaN or Inf; --rows N shows more"
-        in smdebug(runs, "layers", "v2", "--rows", "2").stdout
-    )
+    some = smdebug(runs, "layers", "v2", "--rows", "2").stdout
+    assert some.endswith("\n1 of those has NaN or Inf saved at these steps\n")
 
 
 def test_the_colours_of_a_terminal(runs: Path) -> None:
@@ -175,3 +176,67 @@ def test_what_makes_no_sense(runs: Path, arguments: list[str], said: str) -> Non
     ended = smdebug(runs, "layers", *arguments, code=2)
     assert said in ended.stderr
     assert ended.stdout == ""
+
+
+def odd(worker: str, step: int) -> StepBatch:
+    """Steps with long numbers, of tensors that are not all real."""
+    entries = [Entry("loss", np.asarray([1.0, 3.0])), Entry("complex", np.asarray([1j, 2.0]))]
+    entries += [Entry("words", np.array(["text"])), Entry("more", np.asarray([2.0, np.nan]))]
+    entries += [Entry("other", np.asarray([5.0]))] if worker == "w1" else []
+    return StepBatch(step, TRAIN, step, entries)
+
+
+LONG = [999999999990 + number for number in range(10)]
+
+
+@pytest.fixture(scope="module")
+def odd_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("odd")
+    collections = CollectionManager([Collection("losses", include_regex="loss")])
+    make_run(folder / "run", LONG, ["w0", "w1"], data=odd, collections=collections)
+    return folder
+
+
+def test_tensors_without_such_a_number(odd_run: Path) -> None:
+    arguments = ["layers", "run", "--regex", "complex|loss|words", "--reduction", "std"]
+    for more in ([], ["--json"], ["--follow"]):
+        ended = smdebug(odd_run, *arguments, *more)
+        # Once, in the order of their execution.
+        assert ended.stderr.startswith("smdebug: left out: complex, words, of which std was not")
+        assert ended.stderr.count("left out") == 1
+        assert "complex" not in ended.stdout
+    told = json.loads(smdebug(odd_run, *arguments, "--json").stdout)
+    assert (told["tensors"], told["values"]) == (["loss"], [[1.0] * 10])
+    refused = smdebug(odd_run, "layers", "run", "--regex", "words", code=2)
+    assert "at these steps; no reductions were saved in this run" in refused.stderr
+    others = smdebug(odd_run, "layers", "run", "--regex", "loss|other", "--worker", "w0")
+    assert others.stderr.startswith("smdebug: left out: other, of which l2 was not saved")
+    # What is asked for does not appear among what there is.
+    refused = smdebug(odd_run, "layers", "run", code=2)
+    assert "neither gradients nor weights; name a --collection of losses, or" in refused.stderr
+
+
+@pytest.mark.parametrize(("width", "fits"), [(24, 1), (40, 2), (80, 5), (200, 10)])
+def test_the_columns_fit(odd_run: Path, width: int, fits: int) -> None:
+    shown = smdebug(
+        odd_run, "layers", "run", "--regex", "loss|more", "--steps", "100", COLUMNS=str(width)
+    ).stdout
+    title, rest = shown.split("\ntensor", 1)
+    said = f"at {fits} of 10 steps" + (" (10 do not fit)" if fits < 10 else "")
+    assert said in " ".join(title.split())
+    lines = rest.splitlines()
+    head, row = lines[0].split(), lines[1]
+    assert len(head) == fits
+    assert {int(step) for step in head} <= set(LONG)
+    assert max(len(line) for line in (f"tensor{lines[0]}", row)) <= width
+    # Each number ends below the end of its step.
+    ends = [match.end() for match in re.finditer(r"\S+", f"tensor{lines[0]}")][1:]
+    assert [match.end() for match in re.finditer(r"\S+", row)][1:] == ends
+
+
+def test_what_is_left_out_is_not_computed(odd_run: Path) -> None:
+    shown = smdebug(odd_run, "layers", "run", "--regex", "loss|more", "--rows", "1").stdout
+    assert shown.splitlines()[-2:] == [
+        "1 of 2 tensors are left out; --rows N shows more",
+        "what was not saved of those is not computed",
+    ]

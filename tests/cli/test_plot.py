@@ -96,6 +96,8 @@ def test_what_is_not_finite_has_a_row_and_no_line() -> None:
         ([float("nan")], "1", "0"),
         ([], "1", "0"),
         ([1e-300, 1e300], "1.0e300", "1.0e-300"),
+        ([-5e-11, 5e-11], "5.0e-11", "-5.0e-11"),
+        ([-2e-300, float("nan")], "-1.0e-300", "-3.0e-300"),
     ],
 )
 def test_the_ends_of_the_axis(values: list[float], top: str, bottom: str) -> None:
@@ -103,6 +105,10 @@ def test_the_ends_of_the_axis(values: list[float], top: str, bottom: str) -> Non
     assert lines[1].split()[0] == top
     assert lines[ROWS].split()[0] == bottom
     assert lines[-1].split()[0] == ("7" if values else "0")
+    # All of it beside one axis, on as many columns as there are.
+    axis = lines[1].index("┤")
+    assert {line[axis] for line in lines[1:-1]} <= set("┤│└")
+    assert max(len(line) for line in lines) <= WIDTH
 
 
 def test_logarithms_where_numbers_differ_much() -> None:

@@ -185,6 +185,7 @@ def test_workers(runs: Path) -> None:
     [
         (["nowhere"], "a hook has saved to, got 'nowhere'"),
         (["v2", "losss"], "Tensor losss is not in this trial. Nearest names: loss"),
+        (["v2", "LOSS"], "Tensor LOSS is not in this trial. Nearest names: loss"),
         (["v2", "loss", "--reduction", "l3"], "unknown reduction 'l3'; expected one of min, max"),
         (
             ["v2", "gradient/a", "--reduction", "l2"],
@@ -287,7 +288,7 @@ def test_following_a_job_to_its_end(tmp_path: Path, job: Job) -> None:
 def test_following_a_job_that_is_killed(tmp_path: Path, job: Job) -> None:
     job.save(4.0)
     with started(tmp_path, "show", "run", "--follow", "--json") as following:
-        told = {"step": 0, "mode": "train", "tensor": "loss", "value": 4.0}
+        told = {"step": 0, "mode": "TRAIN", "tensor": "loss", "value": 4.0}
         assert json.loads(line_of(following)) == told
         os.kill(job.process.pid, signal.SIGKILL)
         job.process.wait()
@@ -308,6 +309,30 @@ def test_ctrl_c_while_following(tmp_path: Path, job: Job) -> None:
 def test_following_what_never_comes(runs: Path) -> None:
     refused = smdebug(runs, "show", "v2", "losss", "--follow", code=2)
     assert "Nearest names: loss" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "run", "LOSS"], "Tensor LOSS is not in this trial. Nearest names: loss"),
+        (["layers", "run", "--collection", "nope"], "--collection must be one of"),
+        (["layers", "run", "--regex", "nope"], "no tensors whose name has 'nope'"),
+    ],
+    ids=["show", "collection", "regex"],
+)
+def test_what_is_waited_for_is_said(
+    tmp_path: Path, job: Job, arguments: list[str], said: str
+) -> None:
+    job.save(4.0)
+    with started(tmp_path, *arguments, "--follow") as following:
+        assert following.stderr is not None
+        line = following.stderr.readline()
+        assert line.startswith("smdebug: waiting for what the job has not saved by now: ")
+        assert said in line
+        job.end()
+        rest, errors = following.communicate(timeout=60)
+    assert (following.returncode, rest) == (2, "")
+    assert said in errors
 
 
 def test_a_terminal(runs: Path) -> None:
@@ -331,3 +356,78 @@ def test_names_do_nothing_to_a_terminal(tmp_path: Path) -> None:
         shown = smdebug(tmp_path, "show", *arguments).stdout
         assert "\x1b" not in shown
         assert "loss\\x1b[2J[red]" in shown
+
+
+def odd(worker: str, step: int) -> StepBatch:
+    """Tensors of which not every number can be shown."""
+    entries = [
+        Entry("bias", np.asarray([-1.0 - step], np.float32)),
+        Entry("scale", np.asarray(-2.0 * step)),
+        Entry("grows", np.ones(3 if step < 4 else 1, np.float32) * step),
+        Entry("matrix", np.full((2, 2), -3.0)),
+        Entry("complex", np.asarray(3.0 + 4.0j)),
+        Entry("words", np.array(["text"])),
+    ]
+    if worker == "w1":
+        entries.append(Entry("alone", np.asarray(7.0)))
+    return StepBatch(step, TRAIN, step, entries)
+
+
+@pytest.fixture(scope="module", params=["v2", "v1"])
+def odd_run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    folder = tmp_path_factory.mktemp("odd")
+    make_run(folder / "run", range(5), ["w0", "w1"], format=request.param, data=odd)
+    return folder
+
+
+def test_single_numbers_beside_reductions(odd_run: Path) -> None:
+    # Beside a reduction they are reduced, so that one title is true of all.
+    by_name = {each["tensor"]: each for each in courses(odd_run, "run", "bias|matrix")}
+    assert {each["reduction"] for each in by_name.values()} == {"l2"}
+    np.testing.assert_allclose(by_name["bias"]["values"], [1, 2, 3, 4, 5])
+    np.testing.assert_allclose(by_name["matrix"]["values"], [6] * 5)
+    shown = smdebug(odd_run, "show", "run", "bias|matrix").stdout
+    assert shown.startswith("2 tensors, l2 (computed), over the steps, w0 of 2 workers\n")
+    assert "-" not in next(line for line in shown.splitlines() if "bias" in line)
+    # Numbers alone, and one of them alone, are as they are.
+    both = {each["tensor"]: each for each in courses(odd_run, "run", "bias|scale")}
+    assert {each["reduction"] for each in both.values()} == {None}
+    np.testing.assert_allclose(both["bias"]["values"], [-1, -2, -3, -4, -5])
+    np.testing.assert_allclose(both["scale"]["values"], [0, -2, -4, -6, -8])
+
+
+def test_a_tensor_of_one_element_at_its_last_step(odd_run: Path) -> None:
+    (grows,) = courses(odd_run, "run", "grows")
+    assert grows["reduction"] == "l2"
+    norms = [np.linalg.norm(odd("w0", step).entries[2].value) for step in range(5)]  # type: ignore[arg-type]
+    np.testing.assert_allclose(grows["values"], norms, rtol=1e-6)
+
+
+def test_tensors_that_cannot_be_shown_are_named(odd_run: Path) -> None:
+    refused = smdebug(odd_run, "show", "run", "complex", "--json", code=2)
+    assert "complex holds complex numbers, which are no course" in refused.stderr
+    (norm,) = courses(odd_run, "run", "complex", "--reduction", "l2")
+    np.testing.assert_allclose(norm["values"], [5] * 5)
+    for arguments in ([], ["--json"], ["--follow"], ["--follow", "--json"]):
+        ended = smdebug(odd_run, "show", "run", "bias|complex|words", *arguments)
+        assert "left out: complex holds complex numbers" in ended.stderr
+        assert "got words, which holds text" in ended.stderr
+        assert "left out" not in ended.stdout
+        assert "bias" in ended.stdout
+    # Those that cannot be computed, or are another worker's.
+    ended = smdebug(odd_run, "show", "run", "matrix|complex", "--reduction", "std")
+    assert "left out: complex cannot be shown: reduction 'std' of a complex" in ended.stderr
+    assert ended.stdout.startswith("matrix, std (computed)")
+    ended = smdebug(odd_run, "show", "run", "bias|alone", "--worker", "w0")
+    assert ended.stderr == "smdebug: left out: alone was not saved by w0, but by w1\n"
+    assert ended.stdout.startswith("bias, over the steps\n")
+    refused = smdebug(odd_run, "show", "run", "words|complex", code=2)
+    assert "none of 2 tensors has a course that can be shown: complex holds" in refused.stderr
+    # Whose numbers they are.
+    assert "over the steps, w1 of 2 workers" in smdebug(odd_run, "show", "run", "alone").stdout
+
+
+def test_a_finished_run_without_steps(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", steps=[])
+    rows = [line.split() for line in smdebug(tmp_path, "show", "run").stdout.splitlines()]
+    assert ["steps", "none"] in rows

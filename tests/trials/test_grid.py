@@ -93,6 +93,7 @@ def test_steps_of_a_mode_and_a_worker(trial: Trial) -> None:
                       WORKERS[1])  # fmt: skip
     # There is no step 77, and text has no mean.
     assert (found.names, found.steps.tolist()) == (["third", "words"], [0, 3, 4, 9])
+    assert found.absent == ["nowhere"]
     assert found.present.tolist() == [[True] * 4, [False] * 4]
     for column, step in enumerate([0, 9, 12, 27]):
         check_cell(found, 0, column, [mean("third", step, WORKERS[1])])
@@ -113,3 +114,19 @@ def test_what_is_left_out(trial: Trial) -> None:
 def test_places_are_evenly_spread() -> None:
     assert [spread(*pair) for pair in ((0, 3), (1, 3), (5, 1), (5, 0))] == [[], [0], [0], []]
     assert spread(10, 4) == [0, 3, 6, 9]
+
+
+def test_a_number_that_complex_tensors_have_not() -> None:
+    def data(worker: str, step: int) -> StepBatch:
+        entries = [Entry("complex", np.array([3j, 4.0])), Entry("real", np.array([1.0, 3.0]))]
+        return StepBatch(step, ModeKeys.TRAIN, step, entries)
+
+    store = MemoryStore()
+    make_run(store, range(2), data=data)
+    trial = Trial("made", store=store)
+    columns = single_steps(trial, [0, 1], ModeKeys.GLOBAL)
+    for number, there, values in (("std", False, [1.0, 1.0]), ("l2", True, [10**0.5] * 2)):
+        found = read_grid(trial, ["complex", "real"], number, columns, ModeKeys.GLOBAL)
+        assert found.present.tolist() == [[there] * 2, [True] * 2]
+        np.testing.assert_allclose(found.values[1], values)
+        np.testing.assert_allclose(found.values[0][found.present[0]], [5.0, 5.0] if there else [])

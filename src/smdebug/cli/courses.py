@@ -25,7 +25,7 @@ _PLOT_ROWS = 12
 
 
 def draw_courses(
-    found: list[Series], mode: ModeKeys, width: int, brief: bool = False
+    found: list[Series], mode: ModeKeys, width: int, brief: bool = False, whose: str = ""
 ) -> RenderableType:
     """Draws some courses.
 
@@ -34,13 +34,15 @@ def draw_courses(
         mode: the numbering of their steps.
         width: of the terminal.
         brief: without the table of values.
+        whose: the worker, where there are several.
     """
     several = len({each.mode for each in found}) > 1
     curves = [
         Curve(_label(each, several), each.steps, each.values, COLOURS[number])
         for number, each in enumerate(found)
     ]
-    parts: list[RenderableType] = [plot(curves, _title(found, mode), width, _PLOT_ROWS)]
+    title = _title(found, mode, whose)
+    parts: list[RenderableType] = [plot(curves, title, width, _PLOT_ROWS)]
     parts += [Text(""), _summary(curves)]
     if not brief and len({each.name for each in found}) == 1:
         parts += [Text(""), _values(found)]
@@ -51,16 +53,17 @@ def _label(series: Series, several: bool) -> str:
     return f"{series.name} ({series.mode.name.lower()})" if several else series.name
 
 
-def _title(found: list[Series], mode: ModeKeys) -> Text:
-    """What is drawn: which number of which tensor, over which steps."""
+def _title(found: list[Series], mode: ModeKeys, whose: str) -> Text:
+    """What is drawn: which number of which tensor, over which steps, of which worker."""
     names = list(dict.fromkeys(each.name for each in found))
     what = harmless(names[0]) if len(names) == 1 else f"{len(names)} tensors"
     title = Text.assemble((what, "bold"))
-    numbers = {(each.reduction, each.saved) for each in found} - {(None, True)}
-    for reduction, saved in sorted(numbers, key=str):
-        title.append(f", {reduction}{'' if saved else ' (computed)'}")
+    for reduction in sorted({each.reduction for each in found if each.reduction is not None}):
+        saved = {each.saved for each in found if each.reduction == reduction}
+        how = "" if all(saved) else " (some computed)" if any(saved) else " (computed)"
+        title.append(f", {reduction}{how}")
     of = "" if mode is ModeKeys.GLOBAL else f" of mode {mode.name.lower()}"
-    return title.append(f", over the steps{of}")
+    return title.append(f", over the steps{of}{whose and f', {harmless(whose)}'}")
 
 
 def _summary(curves: list[Curve]) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +17,7 @@ from smdebug.cli.opening import mode_named, open_run, require_mode
 from smdebug.cli.options import AsJson, Follow, ModeName, RunPath, WorkerName, help_text
 from smdebug.cli.overview import tensor_names
 from smdebug.cli.progress import Bar
-from smdebug.cli.terminal import console, harmless, json_line, print_json
+from smdebug.cli.terminal import console, harmless, json_line, print_json, say
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
@@ -37,7 +37,11 @@ if TYPE_CHECKING:
 
 # What is shown when nothing is named.
 _DEFAULTS = (CollectionKeys.GRADIENTS, CollectionKeys.WEIGHTS)
+# A number and a space; wider where the number of a step is.
 _CELL = 9
+_NAME = 20
+# So many tensors without a number are named.
+_NAMED = 10
 # So many steps fit beside names that are long.
 _FEWEST_STEPS = 5
 _STEPS_IN_JSON = 10
@@ -125,15 +129,21 @@ class View:
     rows: int | None
     follows: bool = False
     _told: int = field(default=-1, init=False)
+    _said: set[str] = field(default_factory=set, init=False)
 
     def wait(self) -> None:
         """Waits until the job has saved such tensors, or ends without."""
+        said = False
         for _ in changes(self.trial):
             try:
                 self._chosen()
                 return
             except SMDebugValueError as error:
                 missing = error
+            # Before the first step there is nothing that could be chosen from.
+            if not said and self.trial.steps() and not self.trial.loaded_all_steps:
+                said = True
+                say(f"waiting for what the job has not saved by now: {missing}")
         raise missing
 
     def _chosen(self) -> tuple[str, list[str]]:
@@ -168,7 +178,8 @@ class View:
         return what, in_order(self.trial, names)
 
     def _has(self, collection: str, names: list[str]) -> bool:
-        return any(map(self.trial.collection(collection).matches, names))
+        held = self.trial.collections().get(collection)
+        return held is not None and any(map(held.matches, names))
 
     def grid(self, names: list[str], steps: list[int], rows: int | None) -> Grid:
         """The numbers.
@@ -183,20 +194,44 @@ class View:
             )  # fmt: skip
         if not grid.present.any():
             saved = present_reductions(self.trial)
+            rest = (
+                f"saved were {', '.join(saved)}: choose one of them with --reduction"
+                if saved
+                else "no reductions were saved in this run"
+            )
             raise SMDebugValueError(
                 f"none of {len(names)} tensors was saved with {self.reduction}, or with the "
-                f"values to compute it from; saved were {', '.join(saved) or 'no reductions'}: "
-                "choose one of them with --reduction"
+                f"values to compute it from, at these steps; {rest}"
             )
-        return grid
+        there = [any(row) for row in grid.present.tolist()]
+        without = [name for name, has in zip(grid.names, there, strict=True) if not has]
+        # Whoever follows sees single steps, and not every tensor was saved at each.
+        self._say_without(without if self.follows else [*without, *grid.absent])
+        return replace(
+            grid, names=[name for name, has in zip(grid.names, there, strict=True) if has],
+            values=grid.values[there], present=grid.present[there], bad=grid.bad[there],
+        )  # fmt: skip
+
+    def _say_without(self, names: list[str]) -> None:
+        """Says once which tensors are not shown, because no number is there."""
+        new = [name for name in names if name not in self._said]
+        self._said.update(new)
+        if new:
+            more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
+            say(
+                f"left out: {', '.join(new[:_NAMED])}{more}, of which {self.reduction} was not "
+                "saved and cannot be computed at these steps"
+            )
 
     def draw(self, width: int) -> RenderableType:
         """The table for a terminal of so many columns."""
         what, names = self._ordered()
-        room = max(20, width - 1 - _CELL * _FEWEST_STEPS)
-        longest = min(max(len(harmless(name)) for name in names), room)
-        count = self.steps or max((width - longest - 1) // _CELL, 1)
-        known = common_steps(self.trial, names, self.mode, count)
+        cell = max(_CELL, len(str(self.trial.steps(self.mode)[-1])) + 2)
+        room = max(min(_NAME, width - 1 - cell), width - 1 - cell * _FEWEST_STEPS, 1)
+        longest = min(max(len(harmless(name)) for name in ["tensor", *names]), room)
+        fits = max((width - longest - 1) // cell, 1)
+        count = min(self.steps or fits, fits)
+        known = common_steps(self.trial, names, self.mode, self.steps or fits)
         steps = [known[place] for place in spread(len(known), count)]
         # What is drawn again and again has to fit onto a screen.
         fitting = min(max(console().height - _AROUND, 1), _ROWS) if self.follows else _ROWS
@@ -205,8 +240,10 @@ class View:
         title.append(" (computed)" if grid.computed else "")
         of = "" if self.mode is ModeKeys.GLOBAL else f" of mode {self.mode.name.lower()}"
         title.append(f", at {len(steps)} of {len(known)} steps{of}")
+        asked = min(self.steps or 0, len(known))
+        title.append(f" ({asked} do not fit)" if asked > fits else "")
         heat = Heat.of(grid.values[grid.present])
-        parts = [title, _table(grid, heat, longest), Text(""), heat.legend()]
+        parts = [title, _table(grid, heat, longest, cell), Text(""), heat.legend()]
         if grid.left_out:
             parts.append(_left_out(grid))
         return Group(*parts)
@@ -247,15 +284,15 @@ class View:
                     yield f"{step}\t{harmless(name)}\t{exact(value)}"
 
 
-def _table(grid: Grid, heat: Heat, longest: int) -> Table:
+def _table(grid: Grid, heat: Heat, longest: int, cell: int) -> Table:
     table = Table(box=None, padding=0, pad_edge=False, header_style="dim")
     table.add_column("tensor", no_wrap=True, width=longest + 1)
     for step in grid.steps.tolist():
-        table.add_column(f"{step:>{_CELL - 1}} ", min_width=_CELL, no_wrap=True)
+        table.add_column(f"{step:>{cell - 1}} ", min_width=cell, no_wrap=True)
     rows = zip(grid.names, grid.values.tolist(), grid.present.tolist(), strict=True)
     for name, values, present in rows:
         cells = [
-            heat.cell(value if there else None, _CELL)
+            heat.cell(value if there else None, cell)
             for value, there in zip(values, present, strict=True)
         ]
         table.add_row(Text(_fitted(harmless(name), longest)), *cells)
@@ -272,7 +309,12 @@ def _fitted(name: str, width: int) -> str:
 
 def _left_out(grid: Grid) -> Text:
     total = grid.left_out + len(grid.names)
-    line = Text.assemble((f"{grid.left_out} of {total} tensors are left out", "dim"))
+    line = Text(f"{grid.left_out} of {total} tensors are left out; --rows N shows more", "dim")
     if grid.broken:
-        line.append(f", {grid.broken} with NaN or Inf", "bold bright_red")
-    return line.append("; --rows N shows more", "dim")
+        has = "has" if grid.broken == 1 else "have"
+        said = f"\n{grid.broken} of those {has} NaN or Inf saved at these steps"
+        line.append(said, "bold bright_red")
+    if grid.computed:
+        line.append("; the rest" if grid.broken else "\nwhat was not saved of those")
+        line.append(" is not computed")
+    return line

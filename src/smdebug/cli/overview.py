@@ -17,7 +17,7 @@ from smdebug.cli.terminal import harmless
 from smdebug.mode_keys import ModeKeys
 from smdebug.trials.choice import natural
 from smdebug.trials.curves import present_reductions
-from smdebug.trials.summary import format_of, state_of
+from smdebug.trials.summary import FINISHED, format_of, state_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -140,13 +140,14 @@ def head(trial: Trial) -> Table:
         name: f"{len(each)} {name.lower()} ({each[0]} to {each[-1]})"
         for name, each in _steps(trial).items()
     }
+    state = state_of(trial.store)
     table = Table.grid(padding=(0, 2))
     for name, text in (
         ("run", trial.path),
         ("format", format_of(trial.store) or "-"),
-        ("state", state_of(trial.store)),
+        ("state", state),
         ("workers" if len(workers) > 1 else "worker", named + more),
-        ("steps", ", ".join(steps.values()) or "none yet"),
+        ("steps", ", ".join(steps.values()) or ("none" if state == FINISHED else "none yet")),
     ):
         table.add_row(Text(name, "dim"), Text(harmless(text), overflow="fold"))
     return table

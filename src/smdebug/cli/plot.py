@@ -30,7 +30,7 @@ BROKEN = "bold bright_red"
 # The dots of a braille character, from the top down, left and right.
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 _BRAILLE = 0x2800
-# The numbers beside the axis, and the axis.
+# The numbers beside the axis, and the axis; wider where a number is.
 _MARGIN = 9
 # From here on only logarithms show the small values beside the large ones.
 _LOG_FROM = 1e3
@@ -71,7 +71,8 @@ def plot(
         >>> curve = Curve("loss", np.arange(3), np.array([4.0, 2.0, 1.0]))
         >>> Console(width=30).print(plot([curve], Text("loss"), 30, rows=2))  # doctest: +SKIP
     """
-    frame = _Frame(curves, max(width - _MARGIN, 10), rows, zero)
+    frame = _Frame(curves, width, rows, zero)
+    margin = frame.margin
     lines = [Text.assemble(title, "  (logarithmic)" if frame.log else "")]
     cells = np.zeros((rows, frame.columns), np.int64)
     owners = np.full((rows, frame.columns), -1)
@@ -81,15 +82,15 @@ def plot(
             owners[y // 4, x // 2] = number
     labels = frame.labels()
     for row in range(rows):
-        axis = f"{labels[row]:>{_MARGIN - 2}} ┤" if row in labels else f"{'│':>{_MARGIN}}"
+        axis = f"{labels[row]:>{margin - 2}} ┤" if row in labels else f"{'│':>{margin}}"
         line = Text.assemble((axis, "dim"))
         for dots, owner in zip(cells[row].tolist(), owners[row].tolist(), strict=True):
             line.append(chr(_BRAILLE + dots), curves[owner].colour if owner >= 0 else "")
         lines.append(line)
-    lines += [*frame.marks(curves), Text(f"{'└':>{_MARGIN}}{'─' * frame.columns}", "dim")]
+    lines += [*frame.marks(curves), Text(f"{'└':>{margin}}{'─' * frame.columns}", "dim")]
     first, last = str(frame.first), str(frame.last)
     ends = first if frame.first == frame.last else f"{first}{last:>{frame.columns - len(first)}}"
-    lines.append(Text(" " * _MARGIN + ends, "dim"))
+    lines.append(Text(" " * margin + ends, "dim"))
     return Group(*lines)
 
 
@@ -101,8 +102,8 @@ def legend(curves: list[Curve]) -> Text:
 class _Frame:
     """Where a step and a value lie: two dots across and four down for every character."""
 
-    def __init__(self, curves: list[Curve], columns: int, rows: int, zero: bool) -> None:
-        self.columns, self.rows = columns, rows
+    def __init__(self, curves: list[Curve], width: int, rows: int, zero: bool) -> None:
+        self.rows = rows
         steps = [each.steps for each in curves if len(each.steps)]
         self.first = min((int(each[0]) for each in steps), default=0)
         self.last = max((int(each[-1]) for each in steps), default=0)
@@ -114,6 +115,8 @@ class _Frame:
         if self.low == self.high:
             room = abs(self.low) / 2 or 0.5
             self.low, self.high = self.low - room, self.high + room
+        self.margin = max(_MARGIN, *(len(label) + 2 for label in self.labels().values()))
+        self.columns = max(width - self.margin, 10)
 
     def _scaled(self, values: Array) -> Array:
         # Halved, because the distance between two numbers may be larger than any number.
@@ -173,7 +176,7 @@ class _Frame:
             columns = set(np.concatenate([np.zeros(0, np.int64), *hits]).tolist())
             if columns:
                 row = "".join(mark if column in columns else " " for column in range(self.columns))
-                axis = Text(f"{name:>{_MARGIN - 2}} ┤", "dim")
+                axis = Text(f"{name:>{self.margin - 2}} ┤", "dim")
                 lines.append(Text.assemble(axis, (row.rstrip(), BROKEN)))
         return lines
 

@@ -6,13 +6,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smdebug.exceptions import SMDebugValueError
+from smdebug.exceptions import InvalidWorker, SMDebugTypeError, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
-from smdebug.trials.curves import Curve, by_mode, saved_reductions, shown_reduction
+from smdebug.trials.curves import (
+    Curve,
+    best_reduction,
+    by_mode,
+    saved_reductions,
+    shown_reduction,
+)
 
 if TYPE_CHECKING:
     from smdebug.reductions import Array
+    from smdebug.trials.tensor import Tensor
     from smdebug.trials.trial import Trial
+
+
+class _Unfit(SMDebugValueError):
+    """No number of a tensor is what was asked for."""
 
 
 class Course:
@@ -56,10 +67,16 @@ class Course:
         if not self._begun:
             self._begin(tensor.steps()[-1])
         wanted = steps if self._last is None else steps[-self._last :]
-        known = set(self._steps.tolist())
-        # Values are read once, however often somebody looks.
-        new = [step for step in wanted if step not in known]
-        self._add(*tensor.series(self._reduction, self._mode, self._worker, steps=new))
+        try:
+            self._read(tensor, wanted)
+        except _Unfit:
+            raise
+        except SMDebugValueError:
+            if self._reduction is not None:
+                raise
+            # Not one element everywhere: where no shape says so, or since now.
+            self._begin_larger(tensor.steps()[-1])
+            self._read(tensor, wanted)
         first = 0 if self._last is None else max(len(self._steps) - self._last, 0)
         whole = Curve(
             self.name, self._steps[first:], self._values[first:], self._mode,
@@ -67,11 +84,35 @@ class Course:
         )  # fmt: skip
         return by_mode(self._trial, whole, self._mode)
 
+    def _read(self, tensor: Tensor, wanted: list[int]) -> None:
+        """Reads what is new; values are read once, however often somebody looks."""
+        known = set(self._steps.tolist())
+        new = [step for step in wanted if step not in known]
+        try:
+            found = tensor.series(self._reduction, self._mode, self._worker, steps=new)
+        except InvalidWorker as error:
+            raise _Unfit(
+                f"{self.name} was not saved by {self._worker}, but by {', '.join(error.workers)}"
+            ) from error
+        except SMDebugTypeError as error:
+            raise _Unfit(f"{self.name} cannot be shown: {error}") from error
+        self._add(*found)
+
     def _begin(self, step: int) -> None:
-        """Decides what is shown, by what was saved at a step."""
+        """Decides what is shown, by what was saved; a step says which reductions were."""
         _require_numbers(self._trial, self.name, step)
         if self._reduction is None:
             self._reduction = shown_reduction(self._trial, self.name, step)
+        self._require_source(step)
+        self._begun = True
+
+    def _begin_larger(self, step: int) -> None:
+        """Begins again, with a reduction of more than one element."""
+        self._reduction = best_reduction(self._trial, self.name, step)
+        self._require_source(step)
+        self._steps, self._values = np.zeros(0, np.int64), np.zeros(0)
+
+    def _require_source(self, step: int) -> None:
         present = saved_reductions(self._trial, self.name, step)
         self._saved = self._reduction is None or self._reduction in present
         if not self._saved and not self._trial.tensor(self.name).values(steps=[step]):
@@ -81,11 +122,15 @@ class Course:
                 f"compute it from; reductions that were saved: {', '.join(present) or 'none'}"
                 f"{remedy}"
             )
-        self._begun = True
 
     def _add(self, steps: Array, values: Array) -> None:
         if values.dtype.kind in "USO":
             raise _text(self.name, int(steps[0]))
+        if values.dtype.kind == "c":
+            raise _Unfit(
+                f"{self.name} holds complex numbers, which are no course; "
+                "name a --reduction that is real, such as l2"
+            )
         joined = np.concatenate([self._steps, steps])
         order = np.argsort(joined, kind="stable")
         self._steps = joined[order]
@@ -100,7 +145,7 @@ def _require_numbers(trial: Trial, name: str, step: int) -> None:
 
 
 def _text(name: str, step: int) -> SMDebugValueError:
-    return SMDebugValueError(
+    return _Unfit(
         f"expected a tensor of numbers, got {name}, which holds text; "
         f"trial.tensor({name!r}).value({step}) reads it"
     )

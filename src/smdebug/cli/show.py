@@ -22,6 +22,7 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError, TensorUnavailable
 from smdebug.reductions import canonical_reduction
 from smdebug.trials.choice import matching, require_worker
+from smdebug.trials.curves import PREFERRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from smdebug.mode_keys import ModeKeys
     from smdebug.trials.curves import Curve
     from smdebug.trials.trial import Trial
+
+# So many tensors that cannot be shown are named.
+_NAMED = 10
 
 ReductionName = Annotated[
     str | None,
@@ -109,6 +113,9 @@ class View:
         self._options = (reduction, mode, worker, last)
         self._courses: dict[str, Course] = {}
         self._left_out = 0
+        # By tensor, why it cannot be shown; and those of which that was said.
+        self._unfit: dict[str, str] = {}
+        self._said: set[str] = set()
         # By tensor and mode, the last step that was told.
         self._told: dict[tuple[str, ModeKeys], int] = {}
 
@@ -118,6 +125,7 @@ class View:
         Raises:
             TensorUnavailable: it ended without.
         """
+        said = False
         for _ in changes(self._trial):
             names = overview.tensor_names(self._trial, self._mode)
             if names and self._text is None:
@@ -127,6 +135,10 @@ class View:
                 return
             except TensorUnavailable as error:
                 missing = error
+            # Before the first step nobody can say what is missing.
+            if names and not said and not self._trial.loaded_all_steps:
+                said = True
+                say(f"waiting for what the job has not saved by now: {missing}")
         if self._text is not None:
             raise missing
         raise SMDebugValueError(f"{self._trial.path} has ended without a saved step")
@@ -135,33 +147,69 @@ class View:
         """The courses of the tensors, at most `MOST_CURVES`."""
         names = overview.tensor_names(self._trial, self._mode)
         if self._text is None:
-            losses = self._trial.collection(CollectionKeys.LOSSES)
-            names = [name for name in names if losses.matches(name)]
+            losses = self._trial.collections().get(CollectionKeys.LOSSES)
+            names = [name for name in names if losses is not None and losses.matches(name)]
         else:
             names = matching(names, self._text)
+        found = self._look_at(names, MOST_CURVES)
+        shown = {each.name for each in found}
+        self._left_out = len(names) - len(shown) - len(self._unfit)
+        return found
+
+    def _look_at(
+        self, names: list[str], most: int | None = None, bar: Bar | None = None
+    ) -> list[Curve]:
+        """The courses of tensors; of those that cannot be shown it is said why.
+
+        Raises:
+            SMDebugValueError: none that was asked for can.
+        """
         found: list[Curve] = []
-        for name in names:
-            found += self._look(name, several=len(names) > 1)
-            if len(found) >= MOST_CURVES:
+        self._unfit = {}
+        for count, name in enumerate(names, 1):
+            found += self._look(name, alone=self._text is not None and len(names) == 1)
+            if bar is not None:
+                bar.tell(count, len(names))
+            if most is not None and len(found) >= most:
                 break
         if self._text is not None and not found:
+            why = [*self._unfit.values()][:3] or ["nothing was saved of them"]
             raise SMDebugValueError(
-                f"none of {len(names)} tensors has a course that can be drawn: they hold text, or "
-                "were saved without the numbers asked for"
+                f"none of {len(names)} tensors has a course that can be shown: {'; '.join(why)}"
             )
-        shown = {each.name for each in found[:MOST_CURVES]}
-        self._left_out = len(names) - len(shown)
-        return found[:MOST_CURVES]
+        self._say_unfit()
+        return self._alike(found[:most])[:most]
 
-    def _look(self, name: str, several: bool) -> list[Curve]:
-        """The course of a tensor; none of one without numbers that is only one of several."""
+    def _look(self, name: str, alone: bool = False) -> list[Curve]:
+        """The course of a tensor; none of one that cannot be shown, unless it is all there is."""
         course = self._courses.setdefault(name, Course(self._trial, name, *self._options))
         try:
             return course.look()
-        except SMDebugValueError:
-            if several:
-                return []
-            raise
+        except SMDebugValueError as error:
+            if alone:
+                raise
+            self._unfit[name] = str(error)
+            return []
+
+    def _alike(self, found: list[Curve]) -> list[Curve]:
+        """The same; single numbers beside reductions are reduced, too."""
+        reductions = {each.reduction for each in found}
+        if None not in reductions or len(reductions) == 1:
+            return found
+        common = next(each for each in PREFERRED if each in reductions)
+        _, mode, worker, last = self._options
+        for name in {each.name for each in found if each.reduction is None}:
+            self._courses[name] = Course(self._trial, name, common, mode, worker, last)
+        names = dict.fromkeys(each.name for each in found)
+        return [each for name in names for each in self._look(name)]
+
+    def _say_unfit(self) -> None:
+        new = [name for name in self._unfit if name not in self._said]
+        self._said.update(new)
+        for name in new[:_NAMED]:
+            say(f"left out: {self._unfit[name]}")
+        if len(new) > _NAMED:
+            say(f"left out: {len(new) - _NAMED} more tensors that cannot be shown")
 
     def draw(self, width: int) -> RenderableType:
         """The picture of it."""
@@ -173,10 +221,20 @@ class View:
         found = self.series()
         brief = self._follows or self._text is None
         if found:
-            parts.append(draw_courses(found, self._mode, width, brief))
+            parts.append(draw_courses(found, self._mode, width, brief, self._whose(found)))
         if self._left_out:
             parts.append(Text(_left_out(self._left_out), "dim"))
         return Group(*parts)
+
+    def _whose(self, found: list[Curve]) -> str:
+        """Whose numbers they are, where there are several workers and none was named."""
+        workers = self._trial.workers()
+        if len(workers) < 2 or self._options[2] is not None:
+            return ""
+        tensors = [self._trial.tensor(name) for name in {each.name for each in found}]
+        first = {each.workers(each.steps()[-1])[0] for each in tensors}
+        who = first.pop() if len(first) == 1 else "the first that has each"
+        return f"{who} of {len(workers)} workers"
 
     def as_json(self) -> Any:
         """All of it, for other programs."""
@@ -184,10 +242,7 @@ class View:
             if self._text is None:
                 return overview.as_dict(self._trial, self._mode, progress)
             names = matching(overview.tensor_names(self._trial, self._mode), self._text)
-            found = []
-            for count, name in enumerate(names, 1):
-                found += self._look(name, several=len(names) > 1)
-                progress.tell(count, len(names))
+            found = self._look_at(names, bar=progress)
         return [_as_dict(each) for each in found]
 
     def lines(self, as_json: bool) -> Iterator[str]:
@@ -200,7 +255,7 @@ class View:
             key = each.name, each.mode
             for step, value in zip(each.steps.tolist(), each.values.tolist(), strict=True):
                 if step > self._told.get(key, -1):
-                    rows.append((step, each.mode.name.lower(), each.name, value))
+                    rows.append((step, each.mode.name, each.name, value))
             if len(each.steps):
                 self._told[key] = int(each.steps[-1])
         for row in sorted(rows, key=lambda row: row[0]):
@@ -208,7 +263,7 @@ class View:
                 yield json_line(dict(zip(("step", "mode", "tensor", "value"), row, strict=True)))
             else:
                 step, mode, name, value = row
-                yield f"{step}\t{mode}\t{harmless(name)}\t{exact(value)}"
+                yield f"{step}\t{mode.lower()}\t{harmless(name)}\t{exact(value)}"
 
 
 def _left_out(count: int) -> str:

@@ -219,7 +219,11 @@ def _last_step(trial: Trial, name: str) -> int | None:
 
 def nearest(given: str, known: Iterable[str], most: int = 3) -> list[str]:
     """The names that may have been meant, the most similar first."""
-    return difflib.get_close_matches(given, list(known), most, cutoff=_NEAR)
+    spellings: dict[str, list[str]] = {}
+    for name in known:
+        spellings.setdefault(name.lower(), []).append(name)
+    near = difflib.get_close_matches(given.lower(), spellings, most, cutoff=_NEAR)
+    return [name for each in near for name in spellings[each]][:most]
 
 
 def meant(given: str, known: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from smdebug.exceptions import ShapeUnavailableForStep, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
+from smdebug.storage.arrow import pc
 from smdebug.storage.catalog import mode_numbers, one_array
 
 if TYPE_CHECKING:
@@ -126,16 +127,37 @@ def shown_reduction(trial: Trial, name: str, step: int) -> str | None:
     """What is shown of a tensor where nothing is asked for, by what was saved at a global step.
 
     Returns:
-        None for its only element; else one of the saved reductions, see `PREFERRED`; else "l2",
-        which can be computed where its values were saved.
+        None where it has one element at every step whose shape is known; else what
+        `best_reduction` gives.
     """
     tensor = trial.tensor(name)
     try:
         # A shape alone is no value.
-        if math.prod(tensor.shape(step)) == 1 and tensor.values(steps=[step]):
+        if (
+            math.prod(tensor.shape(step)) == 1
+            and not _ever_larger(trial, name)
+            and tensor.values(steps=[step])
+        ):
             return None
     except ShapeUnavailableForStep:
         pass
+    return best_reduction(trial, name, step)
+
+
+def _ever_larger(trial: Trial, name: str) -> bool:
+    """Whether a shape that was saved is of another number of elements than one."""
+    sizes = pc.list_flatten(trial.rows(name, ["step", "shape"])["shape"])
+    # One element is what has no size but 1.
+    return bool(pc.any(pc.not_equal(sizes, 1)).as_py())
+
+
+def best_reduction(trial: Trial, name: str, step: int) -> str:
+    """The reduction that is shown of a tensor, by what was saved at a global step.
+
+    Returns:
+        One of the saved reductions, see `PREFERRED`; else "l2", which can be computed where its
+        values were saved.
+    """
     saved = saved_reductions(trial, name, step)
     return next((each for each in PREFERRED if each in saved), PREFERRED[0])
 

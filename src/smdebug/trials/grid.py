@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from smdebug.exceptions import SMDebugTypeError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import compute_reduction
 from smdebug.storage.arrow import pa
@@ -71,7 +72,8 @@ class Grid:
         stretch: how many saved steps a column is made of, at most.
         computed: whether any number was computed from values, because it was not saved.
         left_out: how many more tensors there are.
-        broken: in how many of those a saved number is not finite.
+        broken: in how many of those a number that was saved is not finite, at these steps.
+        absent: tensors of which nothing was saved at these steps.
     """
 
     names: list[str]
@@ -83,6 +85,7 @@ class Grid:
     computed: bool
     left_out: int
     broken: int
+    absent: list[str]
 
     def filled(self) -> Grid:
         """The same without the columns that hold nothing."""
@@ -193,6 +196,7 @@ def read_grid(
     return Grid(
         some, np.where(cells.first < _NEVER, cells.first, columns.steps), cells.values,
         cells.present, cells.bad, columns.stretch, computed, len(hidden), broken,
+        [names[place] for place in np.flatnonzero(~seen).tolist()],
     )  # fmt: skip
 
 
@@ -298,5 +302,9 @@ class _Source:
         if value is None or value.dtype.kind in "USO":
             return None
         if self.number != "value":
-            return float(compute_reduction(value, self.number))
+            try:
+                return float(compute_reduction(value, self.number))
+            except SMDebugTypeError:
+                # Not every reduction of complex numbers is a real one.
+                return None
         return float(value.reshape(-1)[0]) if value.size == 1 and value.dtype.kind != "c" else None
