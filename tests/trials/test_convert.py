@@ -158,10 +158,9 @@ def test_a_run_that_is_written_is_left_alone(tmp_path: Path) -> None:
     # Marked as finished, and yet somebody writes to it.
     claim = Claim(LocalStore(out), WORKERS[1])
     claim.take()
+    said = rf"a live process \(number {os.getpid()}\) writes to .*out as host b/1"
     for format in ("v1", "v2"):
-        with pytest.raises(
-            SMDebugRuntimeError, match=rf"number {os.getpid()}\) writes to .*out as"
-        ):
+        with pytest.raises(SMDebugRuntimeError, match=said):
             convert(run, out, format, force=True)
     assert content(create_trial(str(out))) == before
     assert Claim(LocalStore(out), WORKERS[1]).holder() is not None

@@ -137,9 +137,9 @@ def test_runs_are_left_alone(mixed: Path, tmp_path: Path) -> None:
     (tmp_path / "to_index").symlink_to(index)
     (other / "from_run").symlink_to(tmp_path / "elsewhere.csv")
     before = {path: path.stat() for path in tmp_path.rglob("*") if path.is_file()}
+    inside = [other / name for name in ("training_job_end.ts", "new.csv", "a/b/c.csv", "from_run")]
     for export in (export_parquet, export_csv):
-        for place in (index, other / "training_job_end.ts", other / "new.csv", other / "a/b/c.csv",
-                      tmp_path / "link/new.csv", tmp_path / "to_index", other / "from_run"):  # fmt: skip
+        for place in (*inside, index, tmp_path / "link/new.csv", tmp_path / "to_index"):
             with pytest.raises(SMDebugValueError, match=r"lies in the run .*/runs/other;"):
                 export(chosen, str(place), force=True)
         with pytest.raises(SMDebugValueError, match="must lie apart from the run, got"):
