@@ -180,6 +180,37 @@ def test_what_makes_no_sense_of_formats(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"run", "other"}
 
 
+# A job that has saved a step, says so, and goes on until its input ends.
+JOB = """
+import sys
+from smdebug.storage.claim import Claim
+from smdebug.storage.local import LocalStore
+from smdebug.testing import make_run
+
+claim = Claim(LocalStore("live"), "worker_0")
+claim.take()
+make_run("live", [7], end=False)
+print("saved", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_run_that_a_job_writes(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", range(2))
+    command = [sys.executable, "-c", JOB]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "saved\n"
+        refused = run_export(tmp_path, "run", "live", "--format", "v2", "--force", code=2)
+        assert f"a live process (number {job.pid}) writes to {tmp_path}/live" in refused.stderr
+        assert create_trial(str(tmp_path / "live")).steps(show_incomplete_steps=True) == [7]
+        job.communicate("")
+    run_export(tmp_path, "run", "live", "--format", "v2", "--force")
+    assert create_trial(str(tmp_path / "live")).steps() == [0, 1]
+
+
 # As Ctrl-C in the middle of an export that takes long would be, but for the time.
 INTERRUPTED = """
 import sys

@@ -144,10 +144,10 @@ def test_runs_are_left_alone(mixed: Path, tmp_path: Path) -> None:
                 export(chosen, str(place), force=True)
         with pytest.raises(SMDebugValueError, match="must lie apart from the run, got"):
             export(chosen, f"{mixed}/x.csv")
-    for place, said in (("runs/", "holds the run other"), ("runs/other/", "which is one"),
+    for folder, said in (("runs/", "holds the run other"), ("runs/other/", "which is one"),
                         ("runs/other/index/", "lies in the run")):  # fmt: skip
         with pytest.raises(SMDebugValueError, match=said):
-            export_parquet(chosen, f"{tmp_path}/{place}", force=True)
+            export_parquet(chosen, f"{tmp_path}/{folder}", force=True)
     assert {path: path.stat() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
