@@ -136,7 +136,7 @@ def test_runs_are_left_alone(mixed: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(other)
     (tmp_path / "to_index").symlink_to(index)
     (other / "from_run").symlink_to(tmp_path / "elsewhere.csv")
-    before = {path: path.stat() for path in tmp_path.rglob("*") if path.is_file()}
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     inside = [other / name for name in ("training_job_end.ts", "new.csv", "a/b/c.csv", "from_run")]
     for export in (export_parquet, export_csv):
         for place in (*inside, index, tmp_path / "link/new.csv", tmp_path / "to_index"):
@@ -144,11 +144,15 @@ def test_runs_are_left_alone(mixed: Path, tmp_path: Path) -> None:
                 export(chosen, str(place), force=True)
         with pytest.raises(SMDebugValueError, match="must lie apart from the run, got"):
             export(chosen, f"{mixed}/x.csv")
-    for folder, said in (("runs/", "holds the run other"), ("runs/other/", "which is one"),
-                        ("runs/other/index/", "lies in the run")):  # fmt: skip
+    for folder, said in (
+        ("runs/", "holds the run other"),
+        ("runs/other/", "which is one"),
+        ("runs/other/index/", "lies in the run"),
+    ):
         with pytest.raises(SMDebugValueError, match=said):
             export_parquet(chosen, f"{tmp_path}/{folder}", force=True)
-    assert {path: path.stat() for path in tmp_path.rglob("*") if path.is_file()} == before
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
 
 
 def pandas_rows(frame: Any) -> list[dict[str, Any]]:
