@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from tests import pages
 from tests.command import smdebug
 
+from smdebug.reductions import REDUCTION_NAMES
 from smdebug.testing import make_run
 
 PAGE = Path(__file__).parent.parent / "docs" / "command_line.md"
@@ -49,6 +51,16 @@ def test_all_code_of_the_page_is_run(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", compared], cwd=tmp_path, check=True, timeout=100)
     others = [code for command in COMMANDS for code in blocks(command, "python")]
     assert sorted([compared, *others]) == sorted(pages.blocks("docs/command_line.md", "core"))
+
+
+def test_every_column_of_a_table_is_named(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "first")
+    smdebug(tmp_path, "export", "runs/first", "out.csv", "--format", "csv")
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        columns = next(csv.reader(file))
+    assert "position" in columns
+    said = section("export").partition("- **parquet, csv**: ")[2].partition("\n- ")[0]
+    assert set(columns) <= {*re.findall(r"`(\w+)`", said), *REDUCTION_NAMES}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

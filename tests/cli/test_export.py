@@ -18,6 +18,7 @@ from tests.command import smdebug, watched
 from tests.trials.mixed_run import WORKERS, make_mixed
 
 from smdebug.storage.store import open_store
+from smdebug.storage.tensorboard import tag as tag_of
 from smdebug.testing import make_run
 from smdebug.trials import create_trial
 
@@ -120,6 +121,21 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     assert "text (safetensors has no str)" in ended.stderr
     ended = run_export(tmp_path, "run", "--format", "npz")
     assert "3 tensors written as float32: short/bfloat16 (bfloat16)" in ended.stderr
+    ended = run_export(tmp_path, "run", "--format", "tensorboard", "--json")
+    left_out = json.loads(ended.stdout)["left_out"]
+    assert left_out == {
+        "complex/c64": "there is no histogram of complex64",
+        "complex/c128": "there is no histogram of complex128",
+        "plain/bool": "there is no histogram of bool",
+        "text": "there is no histogram of str",
+        "empty": "it is empty",
+    }
+    assert "5 tensors left out: complex/c128 (there is no histogram of complex128)" in ended.stderr
+    # TensorBoard itself has nothing of them, and something of all the others.
+    (shown,) = read_boards(tmp_path / "run.tensorboard").values()
+    known = create_trial(str(tmp_path / "run")).tensor_names()
+    bare = {name for name in known if not any(tag_of(name) in tag for tag in shown)}
+    assert bare == left_out.keys()
     ended = run_export(tmp_path, "run", "values.parquet", "--format", "parquet", "--values")
     assert "3 tensors left out: complex/c128 (values of complex128 are no doubles)" in ended.stderr
 
@@ -144,11 +160,17 @@ def test_what_makes_no_sense_of_formats(tmp_path: Path) -> None:
         (["run", "--format", "xml"], "xml"),
         (["run", "--format", "csv", "--values"], "--values goes with --format parquet, got csv"),
         (["run", "--format", "csv", "--steps", "5"], "must be FIRST:END"),
+        (["run", "--format", "csv", "--steps", "9:5"], "must be FIRST:END with FIRST < END"),
         (["run", "--format", "csv", "--steps", "9:"], "has steps from 0 to 2"),
         (["run", "--format", "csv", "--mode", "training"], "must be one of train"),
         (["run", "--format", "csv", "--worker", "worker_1"], "did you mean 'worker_0'"),
         (["run", "--format", "csv", "--tensor", "fc.wieght"], "did you mean fc.weight"),
-        (["run", "other/training_job_end.ts", "--format", "csv"], "which is there already"),
+        (["run", "other/training_job_end.ts", "--format", "csv", "--force"], "in the run"),
+        (["run", "run/x.parquet", "--format", "parquet"], "must lie apart from the run, got"),
+        (["run", "other/board", "--format", "tensorboard"], "which lies in the run"),
+        (["run", ".", "--format", "csv"], "OUT must be the name of a file, got the directory ."),
+        (["run", "..", "--format", "parquet"], "OUT must be the name of a file"),
+        (["run", ".", "--format", "npz", "--force"], "which holds the run"),
         (["run", "other", "--format", "v2"], "or replace it (--force)"),
         (["run", "run", "--format", "v1", "--force"], "must lie apart from the run"),
         (["run", "/proc/none/x.csv", "--format", "csv"], "error: "),
@@ -156,6 +178,37 @@ def test_what_makes_no_sense_of_formats(tmp_path: Path) -> None:
         ended = run_export(tmp_path, *arguments, code=2)
         assert said in ended.stderr, (arguments, ended.stderr)
     assert {path.name for path in tmp_path.iterdir()} == {"run", "other"}
+
+
+# A job that has saved a step, says so, and goes on until its input ends.
+JOB = """
+import sys
+from smdebug.storage.claim import Claim
+from smdebug.storage.local import LocalStore
+from smdebug.testing import make_run
+
+claim = Claim(LocalStore("live"), "worker_0")
+claim.take()
+make_run("live", [7], end=False)
+print("saved", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_run_that_a_job_writes(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", range(2))
+    command = [sys.executable, "-c", JOB]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "saved\n"
+        refused = run_export(tmp_path, "run", "live", "--format", "v2", "--force", code=2)
+        assert f"a live process (number {job.pid}) writes to {tmp_path}/live" in refused.stderr
+        assert create_trial(str(tmp_path / "live")).steps(show_incomplete_steps=True) == [7]
+        job.communicate("")
+    run_export(tmp_path, "run", "live", "--format", "v2", "--force")
+    assert create_trial(str(tmp_path / "live")).steps() == [0, 1]
 
 
 # As Ctrl-C in the middle of an export that takes long would be, but for the time.

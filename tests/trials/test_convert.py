@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from tests.trials.mixed_run import AWKWARD, STEPS, WORKERS, make_mixed
 
-from smdebug.exceptions import SMDebugValueError
+from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules import run_rules
+from smdebug.storage.claim import Claim
+from smdebug.storage.local import LocalStore
+from smdebug.storage.store import open_store
+from smdebug.testing import make_run
 from smdebug.trials import create_trial
 from smdebug.trials.convert import convert_run
 from smdebug.trials.selection import Selection
@@ -143,6 +148,59 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert again.steps() == [40, 1001]
     assert not list(out.rglob("index/**/*.json"))
     assert (out / "mine.txt").exists()
+
+
+def test_a_run_that_is_written_is_left_alone(tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    make_mixed(run, WORKERS[:1], [0, 1])
+    make_mixed(out, steps=[5])
+    before = content(create_trial(str(out)))
+    # Marked as finished, and yet somebody writes to it.
+    claim = Claim(LocalStore(out), WORKERS[1])
+    claim.take()
+    said = rf"a live process \(number {os.getpid()}\) writes to .*out as host b/1"
+    for format in ("v1", "v2"):
+        with pytest.raises(SMDebugRuntimeError, match=said):
+            convert(run, out, format, force=True)
+    assert content(create_trial(str(out))) == before
+    assert Claim(LocalStore(out), WORKERS[1]).holder() is not None
+    claim.release()
+
+    def refused(done: int, total: int) -> None:
+        # While it is replaced, nobody else may begin to write.
+        with pytest.raises(SMDebugRuntimeError, match="another live process"):
+            Claim(LocalStore(out), WORKERS[1]).check()
+
+    chosen = Selection(create_trial(str(run)))
+    convert_run(chosen, str(out), "v2", force=True, tell=refused)
+    assert create_trial(str(out)).steps() == [0, 1]
+    Claim(LocalStore(out), WORKERS[1]).check()
+
+
+def test_a_run_in_a_store_that_may_be_written_is_left_alone(tmp_path: Path, bucket: str) -> None:
+    run, out = tmp_path / "run", f"s3://{bucket}/replaced/one"
+    make_mixed(run, WORKERS[:1], [0, 1])
+    make_run(out, range(3), end=False)
+    before = set(open_store(out).list())
+    chosen = Selection(create_trial(str(run)))
+    with pytest.raises(SMDebugRuntimeError, match="not finished, and a store without locks"):
+        convert_run(chosen, out, "v2", force=True)
+    with pytest.raises(SMDebugValueError, match="holds the run one"):
+        convert_run(chosen, f"s3://{bucket}/replaced", "v2", force=True)
+    assert set(open_store(out).list()) == before
+    open_store(out).write("training_job_end.ts", [])
+    convert_run(chosen, out, "v2", force=True)
+    assert create_trial(out).steps() == [0, 1]
+
+
+def test_other_runs_are_left_alone(tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "runs/other"
+    make_mixed(run, WORKERS[:1], [0])
+    make_run(other)
+    for place, said in ((other / "inside", "lies in the run"), (other.parent, "holds the run")):
+        with pytest.raises(SMDebugValueError, match=said):
+            convert(run, place, "v2", force=True)
+    assert create_trial(str(other)).steps() == [0, 1, 2]
 
 
 def test_a_job_that_ends_meanwhile(tmp_path: Path) -> None:

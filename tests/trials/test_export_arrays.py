@@ -185,6 +185,71 @@ def test_what_is_refused(mixed: Path, tmp_path: Path, export: Callable[..., Any]
     assert (out / "mine.txt").read_text(encoding="utf-8") == "mine"
 
 
+@pytest.mark.parametrize("export", [export_safetensors, export_npz])
+def test_only_files_of_an_export_are_replaced(
+    mixed: Path, tmp_path: Path, export: Callable[..., Any]
+) -> None:
+    ending, out = "." + export.__name__.removeprefix("export_"), tmp_path / "out"
+    other = "step_000000000999" + ending
+    mine = {
+        f"model{ending}", f"step_12{ending}", f"checkpoints/{other}", f"train/epoch/{other}",
+        f"a/train/{other}", f"my_{other}", f"worker_0/train/{other}", f"{other}.bak",
+    }  # fmt: skip
+    old = {other, f"train/{other}", f"eval/worker_0/{other}", f"worker_17/{other}"}
+    old |= {f"train/host%20b%2F1/{other}"}
+    for name in mine | old:
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text("mine", encoding="utf-8")
+    part = {"tensor": "^loss$", "worker": WORKERS[0], "steps": (0, 2)}
+    export(chosen(mixed, **part, mode=ModeKeys.TRAIN), str(out), force=True)
+    assert files_of(out) == mine | {f"step_{step:012d}{ending}" for step in (0, 1)}
+
+
+@pytest.mark.parametrize("export", [export_safetensors, export_npz])
+def test_runs_are_left_alone(mixed: Path, tmp_path: Path, export: Callable[..., Any]) -> None:
+    ending, one = "." + export.__name__.removeprefix("export_"), chosen(mixed, tensor="^loss$")
+    make_run(tmp_path / "runs/deep/other", range(2))
+    (tmp_path / "runs" / f"step_000000000999{ending}").write_text("mine", encoding="utf-8")
+    (tmp_path / "link").symlink_to(tmp_path / "runs/deep/other")
+    before = files_of(tmp_path)
+    for place, said in (
+        ("runs", "holds the run deep/other"),
+        ("runs/deep/other", "which is one"),
+        ("runs/deep/other/a/b", "lies in the run .*deep/other;"),
+        ("link", "which is one"),
+        ("link/steps", "lies in the run .*deep/other;"),
+    ):
+        with pytest.raises(SMDebugValueError, match=said):
+            export(one, str(tmp_path / place), force=True)
+    with pytest.raises(SMDebugValueError, match="must lie apart from the run, got"):
+        export(one, str(mixed / "steps"))
+    assert not (mixed / "steps").exists()
+    assert files_of(tmp_path) == before
+
+
+def test_runs_in_stores_are_left_alone(mixed: Path, bucket: str) -> None:
+    one = chosen(mixed, tensor="^loss$", steps=(0, 1), mode=ModeKeys.TRAIN, worker=WORKERS[0])
+    place = f"s3://{bucket}/apart_{mixed.parent.name}"
+    make_run(f"{place}/jobs/other", range(2))
+    # Folders that are called as those of a run are, and are none.
+    open_store(place).write("index/of/books", [b"mine"])
+    before = set(open_store(place).list())
+    for folder, said in (
+        ("jobs", "holds the run other"),
+        ("jobs/other", "which is one"),
+        ("jobs/other/a/b", "lies in the run s3://.*/jobs/other;"),
+    ):
+        with pytest.raises(SMDebugValueError, match=said):
+            export_npz(one, f"{place}/{folder}", force=True)
+    assert set(open_store(place).list()) == before
+    export_npz(one, f"{place}/steps")
+    export_npz(one, f"{place}/steps", force=True)
+    assert list(open_store(f"{place}/steps").list()) == ["step_000000000000.npz"]
+    same = Selection(create_trial(f"{place}/jobs/other"))
+    with pytest.raises(SMDebugValueError, match="must lie apart from the run, got"):
+        export_npz(same, place.replace("s3:", "s3a:") + "/jobs/other/steps")
+
+
 def test_without_the_library(mixed: Path, tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['safetensors'] = None; from smdebug.cli.main import main; main()"

@@ -118,6 +118,41 @@ def test_a_data_set(
     fewer = export_parquet(selection(mixed, tensor="^loss$"), out, force=True)
     assert fewer.files == 1
     assert len(pandas.read_parquet(out)) == len(STEPS) * len(WORKERS)
+    for name in ("mine.parquet", "part-1.parquet", "deep/part-00000.parquet"):
+        (tmp_path / "set" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "set" / name).write_text("mine", encoding="utf-8")
+    (tmp_path / "set" / "part-00009.parquet").write_text("old", encoding="utf-8")
+    export_parquet(selection(mixed, tensor="^loss$"), out, force=True)
+    left = {path.relative_to(tmp_path / "set").as_posix() for path in tmp_path.rglob("*.parquet")}
+    assert left == {
+        "mine.parquet", "part-1.parquet", "deep/part-00000.parquet", "part-00000.parquet"
+    }  # fmt: skip
+
+
+def test_runs_are_left_alone(mixed: Path, tmp_path: Path) -> None:
+    chosen, other = selection(mixed, tensor="^loss$"), tmp_path / "runs/other"
+    make_run(other, range(2))
+    (index,) = (other / "index").rglob("*.parquet")
+    (tmp_path / "link").symlink_to(other)
+    (tmp_path / "to_index").symlink_to(index)
+    (other / "from_run").symlink_to(tmp_path / "elsewhere.csv")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    inside = [other / name for name in ("training_job_end.ts", "new.csv", "a/b/c.csv", "from_run")]
+    for export in (export_parquet, export_csv):
+        for place in (*inside, index, tmp_path / "link/new.csv", tmp_path / "to_index"):
+            with pytest.raises(SMDebugValueError, match=r"lies in the run .*/runs/other;"):
+                export(chosen, str(place), force=True)
+        with pytest.raises(SMDebugValueError, match="must lie apart from the run, got"):
+            export(chosen, f"{mixed}/x.csv")
+    for folder, said in (
+        ("runs/", "holds the run other"),
+        ("runs/other/", "which is one"),
+        ("runs/other/index/", "lies in the run"),
+    ):
+        with pytest.raises(SMDebugValueError, match=said):
+            export_parquet(chosen, f"{tmp_path}/{folder}", force=True)
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
 
 
 def pandas_rows(frame: Any) -> list[dict[str, Any]]:

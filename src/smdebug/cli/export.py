@@ -138,6 +138,8 @@ def _range(text: str | None) -> tuple[int | None, int | None] | None:
             f"--steps must be FIRST:END, either of which may be left out, got {text!r}"
         )
     first, end = (int(part) if part else None for part in match.groups())
+    if first is not None and end is not None and first >= end:
+        raise SMDebugValueError(f"--steps must be FIRST:END with FIRST < END, got {text!r}")
     return first, end
 
 
@@ -175,12 +177,13 @@ def _write(
 def _summary(format: Format, done: dict[str, Any]) -> list[str]:
     steps, out = _counted(done["steps"], "step"), done["out"]
     if format is Format.TENSORBOARD:
-        return [
-            f"{done['scalars']} scalars and {done['histograms']} histograms of {steps} are in {out}"
-        ]
-    what = "row" if format in (Format.PARQUET, Format.CSV) else "tensor"
-    lines = [f"{_counted(done['rows'], what)} of {steps} are in {out}"]
-    for names, text in ((done["left_out"], "left out"), (done["widened"], "written as float32")):
+        what = f"{done['scalars']} scalars and {done['histograms']} histograms"
+    else:
+        table = format in (Format.PARQUET, Format.CSV)
+        what = _counted(done["rows"], "row" if table else "tensor")
+    lines = [f"{what} of {steps} are in {out}"]
+    for part, text in (("left_out", "left out"), ("widened", "written as float32")):
+        names = done.get(part, {})
         if names:
             shown = [f"{name} ({why})" for name, why in sorted(names.items())[:_MOST_NAMED]]
             more = len(names) - len(shown)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smdebug.exceptions import SMDebugValueError
+from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.claim import Claim, Claimed, claimed_workers
 from smdebug.storage.control import CONTROL_PREFIX
 from smdebug.storage.dtypes import dtype_name, is_extended
 from smdebug.storage.findings import FINDINGS_PREFIX
@@ -18,6 +18,7 @@ from smdebug.storage.layout import COLLECTIONS_PREFIX, END_KEY, EVENTS_PREFIX, I
 from smdebug.storage.raw import VALUE_COLUMNS
 from smdebug.storage.writer import RunWriter
 from smdebug.trials.export import Written, target_directory
+from smdebug.trials.finding import is_run
 from smdebug.trials.selection import groups, pieces
 
 if TYPE_CHECKING:
@@ -25,16 +26,18 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from smdebug.storage.store import Store
     from smdebug.trials.selection import Selection, Tell
     from smdebug.trials.trial import Trial
 
 _QUEUE_BYTES = 256 << 20
 # Nobody waits for a step: a segment is published when it is large enough.
 _FLUSH_SECONDS = 3600.0
-# The mark of the end goes first: whoever looks meanwhile sees a run that is not finished.
+# The mark of the end goes first: whoever looks meanwhile sees a run that is not finished. Locks
+# stay, and are held meanwhile.
 _PARTS = (
     END_KEY, COLLECTIONS_PREFIX, INDEX_PREFIX, EVENTS_PREFIX, FINDINGS_PREFIX, CONTROL_PREFIX,
-    "locks/", "claim.smd",
+    "claim.smd",
 )  # fmt: skip
 
 
@@ -61,18 +64,24 @@ def convert_run(
 
     Raises:
         SMDebugValueError: there is something already, or it is the run itself.
+        SMDebugRuntimeError: a live process writes to the run that is there, or may.
 
     Example:
         >>> convert_run(Selection(trial), "runs/old.v2", "v2")  # doctest: +SKIP
         Written(out='runs/old.v2', files=4, steps=100, rows=2000, left_out={}, widened={})
     """
     trial = selection.trial
-    _require_apart(trial, out)
-    store = target_directory(out, force)
-    for part in _PARTS:
-        for key in list(store.list(part)):
-            store.delete(key)
-    done, steps = Written(out), set[int]()
+    store = target_directory(trial.path, out, force, replaces_run=True)
+    with ExitStack() as claims:
+        _claim(store, claims)
+        _remove(store)
+        return _copy(selection, store, Written(out), format, tell)
+
+
+def _copy(
+    selection: Selection, store: Store, done: Written, format: str, tell: Tell | None
+) -> Written:
+    trial, steps = selection.trial, set[int]()
     for place, worker in enumerate(selection.workers):
         writer = RunWriter(store, worker, format, _FLUSH_SECONDS, _QUEUE_BYTES)
         with ExitStack() as stack:
@@ -93,6 +102,36 @@ def convert_run(
         store.write(END_KEY, [])
     done.steps, done.files = len(steps), sum(1 for _ in store.list())
     return done
+
+
+def _claim(store: Store, claims: ExitStack) -> None:
+    """Keeps those away who could write to the run that is replaced.
+
+    Raises:
+        SMDebugRuntimeError: a live process writes to it, or may.
+    """
+    if store.remote and is_run(store) and next(store.list(END_KEY), None) is None:
+        raise SMDebugRuntimeError(
+            f"{store.url} is a run that is not finished, and a store without locks cannot tell "
+            "whether a job still writes to it, so nothing was done; choose another OUT, or remove "
+            "the run"
+        )
+    for worker in claimed_workers(store):
+        claim = Claim(store, worker)
+        try:
+            claim.take()
+        except Claimed as error:
+            raise SMDebugRuntimeError(
+                f"a live process (number {error.process}) writes to {store.url} as {worker}, so "
+                "the run is left alone; choose another OUT, or replace it when the job has ended"
+            ) from error
+        claims.callback(claim.release)
+
+
+def _remove(store: Store) -> None:
+    for part in _PARTS:
+        for key in list(store.list(part)):
+            store.delete(key)
 
 
 def _batches(selection: Selection, tell: Tell | None) -> Iterator[StepBatch]:
@@ -140,18 +179,3 @@ def _share(tell: Tell | None, place: int, total: int) -> Tell | None:
     if tell is None:
         return None
     return lambda done, steps: tell(place * steps + done, total * steps)
-
-
-def _require_apart(trial: Trial, out: str) -> None:
-    """Refuses to write over what is being read."""
-    there, here = _place(trial.path), _place(out)
-    if f"{there}/".startswith(f"{here}/") or f"{here}/".startswith(f"{there}/"):
-        raise SMDebugValueError(
-            f"OUT must lie apart from the run, got {out} for the run {trial.path}; choose another"
-        )
-
-
-def _place(path: str) -> str:
-    if "://" in path and not path.startswith("file://"):
-        return path.rstrip("/")
-    return str(Path(path.removeprefix("file://")).expanduser().resolve())

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import SMDebugValueError
 from smdebug.storage.store import open_store
+from smdebug.trials.apart import require_apart, require_no_run_below
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterator
 
     from smdebug.storage.store import Store
@@ -37,45 +39,57 @@ class Written:
     widened: dict[str, str] = field(default_factory=dict)
 
 
-def target_file(out: str, force: bool) -> tuple[Store, str]:
+def target_file(run: str, out: str, force: bool) -> tuple[Store, str]:
     """The place and the key of a file that is to be written.
 
+    Args:
+        run: the run that is exported.
+        out: a file or a URL.
+        force: replace it.
+
     Raises:
-        SMDebugValueError: it is there already, and must not be replaced.
+        SMDebugValueError: it is there already, and must not be replaced; or it lies in a run.
     """
     _, scheme, place = out.partition("://")
     if scheme and "/" not in place:
         raise SMDebugValueError(f"OUT must name a file in the bucket, got {out}")
     parent, slash, name = out.rpartition("/")
-    store = open_store((parent or "/") if slash else ".")
-    local = store.path(name) if name else None
-    if not name or (local is not None and Path(local).is_dir()):
+    if name in ("", ".", "..", "~") or ("://" not in out and Path(out).expanduser().is_dir()):
         raise SMDebugValueError(f"OUT must be the name of a file, got the directory {out}")
+    require_apart(run, out)
+    store = open_store((parent or "/") if slash else ".")
     if not force and name in store.list(name):
         raise SMDebugValueError(_there(out, "is there already"))
     return store, name
 
 
-def target_directory(out: str, force: bool, ending: str = "") -> Store:
+def target_directory(
+    run: str, out: str, force: bool, own: re.Pattern[str] | None = None, replaces_run: bool = False
+) -> Store:
     """The place of a directory that is to be written to.
 
     Args:
+        run: the run that is exported.
         out: a directory or a URL.
         force: remove files of this kind that are there.
-        ending: how their names end; nothing is removed without it.
+        own: matches the keys that such an export writes; nothing is removed without it.
+        replaces_run: it may be a run.
 
     Raises:
-        SMDebugValueError: it holds something, and must not be written to.
+        SMDebugValueError: it holds something, and must not be written to; or it lies in a run, or
+            holds one.
     """
-    store = open_store(out)
     require_directory(out)
+    require_apart(run, out, replaces_run)
+    store = open_store(out)
     first = store.first() if store.exists() else None
     if first is not None and not force:
         raise SMDebugValueError(_there(out, f"holds {first}"))
-    if first is not None and ending:
-        for key in list(store.list()):
-            if key.rpartition("/")[2].endswith(ending):
-                store.delete(key)
+    if first is not None:
+        require_no_run_below(out)
+    if first is not None and own is not None:
+        for key in [key for key in store.list() if own.fullmatch(key)]:
+            store.delete(key)
     return store
 
 

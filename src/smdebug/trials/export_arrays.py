@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
+from smdebug.mode_keys import ModeKeys
 from smdebug.storage.dtypes import dtype_name, for_classic, is_extended
 from smdebug.storage.local import TEMPORARY_SUFFIX
 from smdebug.storage.raw import VALUE_COLUMNS
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from smdebug.reductions import Array
     from smdebug.storage.store import Store
     from smdebug.trials.selection import Selection, Tell
+    from smdebug.trials.trial import Trial
 
     Named = Iterator[tuple[str, Array]]
 
@@ -100,7 +102,8 @@ def export_npz(
 
 def _export(selection: Selection, out: str, kind: _Kind, force: bool, tell: Tell | None) -> Written:
     done, seen = Written(out), -1
-    store = target_directory(out, force, kind.ending)
+    own = _own_files(selection.trial, kind.ending)
+    store = target_directory(selection.trial.path, out, force, own)
     for table in selection.tables(VALUE_COLUMNS, tell):
         for group in groups(table, ("step", "worker", "mode")):
             about = _about(selection, group)
@@ -129,11 +132,20 @@ def _about(selection: Selection, group: pa.Table) -> StepFile:
 
 def _folder(selection: Selection, about: StepFile) -> str:
     folder = f"{about.mode.lower()}/" if len(selection.modes) > 1 else ""
-    if len(selection.workers) > 1:
-        worker = quote(about.worker, safe="")
-        folder += worker.replace(".", "%2E", 1) if worker.startswith(".") else worker
-        folder += "/"
-    return folder
+    return folder + (f"{_worker_folder(about.worker)}/" if len(selection.workers) > 1 else "")
+
+
+def _worker_folder(worker: str) -> str:
+    folder = quote(worker, safe="")
+    return folder.replace(".", "%2E", 1) if folder.startswith(".") else folder
+
+
+def _own_files(trial: Trial, ending: str) -> re.Pattern[str]:
+    """Matches the files that an export of this run writes, or one of another run like it."""
+    modes = "|".join(mode.name.lower() for mode in ModeKeys)
+    workers = [re.escape(_worker_folder(worker)) for worker in trial.known_workers()]
+    folders = rf"(?:(?:{modes})/)?(?:(?:{'|'.join([*workers, r'worker_[0-9]+'])})/)?"
+    return re.compile(rf"{folders}step_[0-9]{{12}}{re.escape(ending)}")
 
 
 def _named(selection: Selection, group: pa.Table) -> Named:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ _ROWS_PER_GROUP, _BYTES_PER_GROUP = 1 << 17, 64 << 20
 _ROWS_PER_FILE, _BYTES_PER_FILE = 1 << 22, 1 << 30
 # A number of one byte takes eight as a double.
 _BYTES_AT_ONCE = 16 << 20
-_ENDING = ".parquet"
+_PART = re.compile(r"part-\d{5}\.parquet", re.ASCII)
 # Large in memory only: a tensor may have more elements than 32 bits can count.
 _VALUES = pa.large_list(pa.field("element", pa.float64()))
 
@@ -63,19 +64,19 @@ def export_parquet(
     columns = _columns(selection, values)
     kinds = _plain_schema(columns, values)
     if not out.endswith("/"):
-        store, key = target_file(out, force)
+        store, key = target_file(selection.trial.path, out, force)
         tables = _gathered(_rows(selection, columns, values, done, tell))
         store.write(key, _parquet(tables, kinds))
         done.files = 1
         return done
-    store = target_directory(out, force, _ENDING)
+    store = target_directory(selection.trial.path, out, force, _PART)
     tables = _gathered(_rows(selection, columns, values, done, tell))
     for number in count():
         first = next(tables, None)
         if first is None:
             return done
         some = _some(first, tables)
-        store.write(f"part-{number:05d}{_ENDING}", _parquet(some, kinds))
+        store.write(f"part-{number:05d}.parquet", _parquet(some, kinds))
         done.files += 1
     return done
 
@@ -98,7 +99,7 @@ def export_csv(
     """
     done = Written(out, files=1)
     columns = _columns(selection, values=False)
-    store, key = target_file(out, force)
+    store, key = target_file(selection.trial.path, out, force)
     store.write(key, _csv(_rows(selection, columns, False, done, tell), columns))
     return done
 

@@ -28,6 +28,8 @@ _FOLDERS = {
     "events": re.compile(r"\d{12}"),
     "locks": re.compile(r".+\.lock"),
 }
+# Every run has one of these; listing all events would take long.
+_ASKED = ("collections", "index", "locks")
 _PART = re.compile(
     rf"(?:(.*?)/)?(?:{'|'.join(map(re.escape, _FILES))}"
     r"|collections/\d+/[^/]+_collections\.json|index/\d{9,}/[^/]+"
@@ -81,6 +83,36 @@ def find_runs(place: str, unreadable: Callable[[str], Any] | None = None) -> Ite
     else:
         sizes = ((key, len(store.read(key)), 0.0) for key in store.list())
         yield from _listed_runs(store, sizes)
+
+
+def is_run(store: Store) -> bool:
+    """Whether a place holds parts that only a run has, itself and not below it.
+
+    Args:
+        store: the place, which need not be there.
+
+    Example:
+        >>> from smdebug.storage.store import open_store
+        >>> is_run(open_store("memory://nothing"))
+        False
+    """
+    if isinstance(store, LocalStore):
+        names = _names(store.root)
+        return names is not None and _is_run(store.root, names)
+    return any(_is_there(store, key) for key in _FILES) or any(
+        match is not None and not match[1]
+        for part in _ASKED
+        for match in map(_PART.fullmatch, store.list(f"{part}/"))
+    )
+
+
+def _is_there(store: Store, key: str) -> bool:
+    # Not by its listing: an object store would list everything beside it.
+    try:
+        store.read(key, 0, 0)
+    except KeyError:
+        return False
+    return True
 
 
 # ---- in directories

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from smdebug.histogram import histogram_of
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.storage.batch import Entry
+from smdebug.storage.dtypes import dtype_name
 from smdebug.storage.raw import VALUE_COLUMNS
 from smdebug.storage.tensorboard import (
     ModeFiles,
@@ -27,6 +28,7 @@ from smdebug.storage.tensorboard import (
     remove_files,
     tensor_events,
 )
+from smdebug.trials.apart import require_apart
 from smdebug.trials.selection import Selection, pieces
 
 if TYPE_CHECKING:
@@ -56,11 +58,13 @@ class Exported:
         steps: how many steps it wrote something of.
         scalars: how many numbers.
         histograms: how many histograms.
+        left_out: tensors of which nothing is shown, at some step at least, and why.
     """
 
     steps: int = 0
     scalars: int = 0
     histograms: int = 0
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 class Shown(NamedTuple):
@@ -97,15 +101,17 @@ def export_tensorboard(
         selection: what of the run; all of it when None.
 
     Raises:
-        SMDebugValueError: the run has no steps, or there are such files already.
+        SMDebugValueError: the run has no steps, there are such files already, or the directory is
+            a run or lies in one.
         SMDebugRuntimeError: the directory cannot be written to.
 
     Example:
         >>> export_tensorboard(create_trial("runs/one"), "board/one")  # doctest: +SKIP
-        Exported(steps=100, scalars=300, histograms=800)
+        Exported(steps=100, scalars=300, histograms=800, left_out={})
     """
     selection = Selection(trial) if selection is None else selection
     steps = selection.steps
+    require_apart(trial.path, directory)
     there = files_in(directory)
     if there and not force:
         raise SMDebugValueError(
@@ -174,11 +180,15 @@ class _Export:
         for place, row in enumerate(rows):
             moment = times[place] or 0.0
             key = row["worker"], row["mode"], row["step"]
-            for event in self._events(row, shown[place], values.get(place), moment):
+            events = self._events(row, shown[place], values.get(place), moment)
+            if not events:
+                why = _lacks(shown[place], values.get(place))
+                self.done.left_out[row["tensor"]] = why
+            for event in events:
                 steps.setdefault(key, []).append((moment, event))
-        for (worker, mode, step), events in steps.items():
+        for (worker, mode, step), timed in steps.items():
             files = self._files_of(worker)
-            files.write(ModeKeys[mode], step, events[0][0], [event for _, event in events])
+            files.write(ModeKeys[mode], step, timed[0][0], [event for _, event in timed])
             self.done.steps += step != self._last
             self._last = step
 
@@ -207,6 +217,20 @@ class _Export:
             files = self._files[worker] = ModeFiles(self._directory, other)
             self.files.callback(files.close)
         return self._files[worker]
+
+
+def _lacks(shown: Shown, value: Array | None) -> str:
+    """Why TensorBoard shows nothing of a tensor."""
+    if not (shown.number or shown.histogram):
+        return f"the collection {shown.collection} has no histograms"
+    if value is None:
+        return "its value was not saved"
+    if not value.size:
+        return "it is empty"
+    if value.dtype.kind in ("USOc" if shown.number else "USOcb"):
+        what = "number" if shown.number else "histogram"
+        return f"there is no {what} of {dtype_name(value.dtype)}"
+    return "it is not one number" if shown.number else "it has no finite numbers"
 
 
 class ShownCollections:
