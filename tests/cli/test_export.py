@@ -43,6 +43,18 @@ def test_a_run(tmp_path: Path) -> None:
     assert read_boards(tmp_path / "board")["TRAIN"].keys() == {"loss", "weights/fc.weight"}
 
 
+def test_where_a_hook_puts_tensorboard_files(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", range(2))
+    smdebug(tmp_path, "export", "tensorboard", "run", "run/tensorboard/")
+    assert read_boards(tmp_path / "run/tensorboard")["TRAIN"].keys() == {
+        "loss",
+        "weights/fc.weight",
+    }
+    smdebug(tmp_path, "check", "run")
+    refused = smdebug(tmp_path, "export", "tensorboard", "run", "run/board", code=2)
+    assert "must lie apart from the run" in refused.stderr
+
+
 def test_a_second_time(tmp_path: Path) -> None:
     make_run(tmp_path / "run", range(2))
     export(tmp_path, "run", "board")
