@@ -48,9 +48,7 @@ def look(directory: str) -> None:
     steps, losses = trial.tensor("loss").series(mode=modes.TRAIN)
     for step, loss in zip(steps[::40], losses[::40], strict=True):
         print(f"  step {step:4d}  loss {loss:.4f}  {'#' * int(60 * loss / losses.max())}")
-    print(
-        trial.sql("select tensor, max(l2) as largest_l2 from run group by tensor order by tensor")
-    )
+    print(trial.sql("select tensor, max(l2) as largest from run group by tensor order by tensor"))
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ def train(directory: str) -> None:
         include_collections=["weights", "gradients", "bias", "ReluActivation"],
         save_config=tm.SaveConfig(save_interval=10),
     )
-    hook.register_hook(net)
-    hook.register_hook(loss_function)
+    for block in (net, loss_function):
+        hook.register_hook(block)
 
     for number in range(61):
         evaluates = number % 10 == 9
@@ -52,8 +52,7 @@ if __name__ == "__main__":
     train(where)
     trial = tm.create_trial(where)
     print(trial)
-    for mode in (tm.modes.TRAIN, tm.modes.EVAL):
-        print(f"  {mode.name}: steps {trial.steps(mode=mode)}")
+    print(*(f"  {mode.name}: steps {trial.steps(mode=mode)}" for mode in trial.modes()), sep="\n")
     for name in trial.tensor_names(collection="ReluActivation"):
         steps, means = trial.tensor(name).series("mean", mode=tm.modes.TRAIN)
         values = [f"{mean:.2f} at {step}" for step, mean in zip(steps, means, strict=True)]

@@ -27,7 +27,7 @@ def train(directory: str, rounds: int = 200) -> None:
     torch.manual_seed(0)
     generator = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 2))
     discriminator = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 1))
-    loss_function = nn.BCEWithLogitsLoss()
+    loss_function, truth = nn.BCEWithLogitsLoss(), (torch.arange(128) < 64).float()[:, None]
     making, judging = [torch.optim.Adam(m.parameters(), 0.005) for m in (generator, discriminator)]
     # The discriminator runs twice a round. Its even steps are those it learns from.
     makes = watch(generator, f"{directory}/generator", 1)
@@ -35,8 +35,7 @@ def train(directory: str, rounds: int = 200) -> None:
     with makes, judges:
         for _ in range(rounds):
             made, real = generator(torch.randn(64, 4)), torch.randn(64, 2) * 0.5 + 2
-            verdict = discriminator(torch.cat([real, made.detach()]))
-            loss = loss_function(verdict, (torch.arange(128) < 64).float()[:, None])
+            loss = loss_function(discriminator(torch.cat([real, made.detach()])), truth)
             judging.zero_grad()
             loss.backward()
             judging.step()
@@ -53,8 +52,8 @@ if __name__ == "__main__":
     train(where)
     for name in ("generator", "discriminator"):
         trial = smd.create_trial(f"{where}/{name}")
-        losses = trial.tensor("scalar/loss").series()[1]
-        norms = trial.tensor("gradient/Sequential_0.weight").series("l2")[1]
+        _, losses = trial.tensor("scalar/loss").series()
+        _, norms = trial.tensor("gradient/Sequential_0.weight").series("l2")
         print(f"{name:14} round   loss   gradient of its first layer")
         for at in range(0, len(norms), 40):
             print(f"{at:20} {losses[at]:6.3f}   {norms[at]:.4f} {'#' * int(norms[at] * 60)}")
