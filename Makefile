@@ -5,7 +5,7 @@ NOX := .tools/bin/nox
 # make bench BENCH=--resume goes on after an interruption, BENCH=--quick tries it out.
 BENCH ?=
 
-.PHONY: help demo gym pictures test lint docs bench browser clean
+.PHONY: help demo gym faults pictures test lint docs bench browser clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -15,6 +15,9 @@ demo: $(NOX)  ## train two deep networks, save what happens inside, show why one
 
 gym: $(NOX)  ## plant faults in real trainings, and see which rule finds which
 	@$(NOX) --session gym
+
+faults: $(NOX)  ## break everything that can break, and print what survived (about an hour)
+	@$(NOX) --session faults
 
 pictures: $(NOX)  ## make the pictures of docs/rules.md anew, from real trainings
 	@$(NOX) --session pictures

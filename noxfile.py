@@ -47,6 +47,8 @@ LINT_PACKAGES = ["ruff==0.17.4", "mypy==2.4.1", "nox"]
 DOCS_PACKAGES = ["mkdocs-material==9.8.1", "mkdocstrings-python==2.0.10"]
 PYTEST_PACKAGES = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "moto[server,s3]>=5"]
 TEST_PACKAGES = [*PYTEST_PACKAGES, "tensorboard>=2.16"]
+# Damages what is read, guided by which code it reaches.
+FAULT_PACKAGES = [*TEST_PACKAGES, "atheris>=3", "psutil"]
 
 # TensorFlow greets every process with a page of remarks on the machine.
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -66,7 +68,8 @@ BENCH_PACKAGES = ["wandb>=0.19", "tensorboard>=2.16"]
 
 # Tests that need another library have a session of their own.
 WITHOUT_FRAMEWORK = [
-    f"--ignore=tests/{name}" for name in ("interop", "mxnet", "pytorch", "tensorflow", "xgboost")
+    f"--ignore=tests/{name}"
+    for name in ("faults", "interop", "mxnet", "pytorch", "tensorflow", "xgboost")
 ]
 # What is the same with the oldest packages: the site, its pages, and the commands, which are thin.
 WHATEVER_THE_PACKAGES = [
@@ -113,11 +116,22 @@ def mxnet(session: nox.Session) -> None:
 
 @nox.session
 def pytorch(session: nox.Session) -> None:
-    """The PyTorch hook, its examples and the demo; runs and scripts of smdebug 1.0.34."""
-    install(session, "-e", ".[cloud,sql,demo]", TORCH, *TRAINERS, *TEST_PACKAGES)
+    """The PyTorch hook, its examples and the demo; runs and scripts of smdebug 1.0.34; faults."""
+    install(session, "-e", ".[cloud,sql,demo]", TORCH, *TRAINERS, *FAULT_PACKAGES)
     session.run(
-        "pytest", *PARALLEL, "tests/pytorch", "tests/interop", *session.posargs,
+        "pytest", *PARALLEL, "tests/pytorch", "tests/interop", "tests/faults", *session.posargs,
         env={"TORNASOLE_PEER_PYTHON": peer_python(session)},
+    )  # fmt: skip
+
+
+@nox.session
+def faults(session: nox.Session) -> None:
+    """Every promise of docs/guarantees.md put to the proof, with a table at the end."""
+    install(session, "-e", ".[cloud,sql,sagemaker,plot,export]", TORCH, *FAULT_PACKAGES)
+    session.run(
+        # Not in parallel: some of them fill the machine by themselves, for half an hour.
+        "pytest", "-o", "faulthandler_timeout=0", "tests/faults", *session.posargs,
+        env={"TORNASOLE_FAULTS": "full"},
     )  # fmt: skip
 
 

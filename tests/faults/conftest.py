@@ -1,0 +1,37 @@
+"""Counts what the tests try, and prints it when they have ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+from tests.faults.tally import Row, Tally, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def tally(record_property: Callable[[str, object], None]) -> Tally:
+    """Takes what a test has tried, and how often everything was as promised."""
+    return Tally(record_property)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Prints the table, also of tests that ran in other processes."""
+    reports = [each for group in terminalreporter.stats.values() for each in group]
+    rows = [
+        Row(*value)
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, value in report.user_properties
+        if name == Tally.PROPERTY
+    ]
+    if not rows:
+        return
+    console = Console(width=max(terminalreporter._tw.fullwidth, 118))
+    with console.capture() as printed:
+        console.print(table(rows))
+    terminalreporter.write_line("")
+    terminalreporter.write(printed.get())
