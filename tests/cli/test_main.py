@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from typing import TYPE_CHECKING
 
-from tests.command import smdebug, started
+import pytest
+from tests.command import smdebug, started, watched
 
 from smdebug.cli.terminal import harmless
 from smdebug.testing import make_run
@@ -39,6 +42,55 @@ def test_a_path_that_is_no_run(tmp_path: Path) -> None:
             refused = smdebug(tmp_path, name, path, code=2)
             assert (refused.stdout, len(refused.stderr.splitlines())) == ("", 1)
             assert said in refused.stderr
+
+
+# As where everything takes long, but for the time.
+IMPATIENT = """
+import sys
+import smdebug.cli.progress as progress
+from smdebug.cli.main import main
+progress._PATIENCE = -1.0
+main()
+"""
+# Nobody tells how much there is, and the output goes elsewhere.
+UNTOLD = """
+import sys
+import smdebug.cli.progress as progress
+progress._PATIENCE = -1.0
+sys.stdout = open("output", "w")
+with progress.Bar("things"):
+    print("a line")
+sys.stdout.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "bars"),
+    [
+        (["ls", "."], ["runs"]),
+        (["show", "run"], ["opening", "tensors"]),
+        (["show", "run", "--json"], ["opening", "tensors"]),
+        (["layers", "run"], ["opening", "steps"]),
+        (["rules", "run", "--no-record"], ["opening", "steps"]),
+        (["diff", "run", "run"], ["opening", "steps"]),
+        (["check", "run"], ["files"]),
+        (["compact", "run"], ["workers"]),
+        (["export", "run", "--format", "csv"], ["opening", "steps"]),
+    ],
+    ids=lambda each: each[0],
+)
+def test_what_takes_long_has_a_bar(arguments: list[str], bars: list[str], tmp_path: Path) -> None:
+    """From the beginning, and not only once something is done."""
+    make_run(tmp_path / "run", flush_every=1)
+    code, shown = watched(tmp_path, [sys.executable, "-c", IMPATIENT, *arguments])
+    assert code == 0, shown
+    assert [each for each in bars if re.search(rf"{each} \S*━", shown)] == bars
+
+
+def test_a_bar_leaves_the_output_alone(tmp_path: Path) -> None:
+    code, shown = watched(tmp_path, [sys.executable, "-c", UNTOLD])
+    assert (code, "things" in shown, "a line" in shown) == (0, True, False)
+    assert (tmp_path / "output").read_text(encoding="utf-8") == "a line\n"
 
 
 def test_a_name_stays_on_its_line() -> None:

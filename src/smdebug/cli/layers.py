@@ -187,7 +187,7 @@ class View:
         Raises:
             SMDebugValueError: there is not one.
         """
-        with Bar() as progress:
+        with Bar(clock=not self.follows) as progress:
             grid = read_grid(
                 self.trial, names, self.reduction, single_steps(self.trial, steps, self.mode),
                 self.mode, self.worker, rows, None if self.follows else progress.tell,

@@ -6,6 +6,7 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from smdebug.cli.progress import Bar
 from smdebug.exceptions import (
     MissingCollectionFiles,
     SMDebugValueError,
@@ -30,7 +31,8 @@ def open_run(path: str) -> Trial:
     """
     _require_there(open_store(path), path)
     try:
-        return create_trial(path, wait_seconds=0)
+        with Bar("opening"):
+            return create_trial(path, wait_seconds=0)
     except (MissingCollectionFiles, TrialNotFound) as error:
         raise SMDebugValueError(
             f"RUN must be a directory or a URL that a hook has saved to, got {path!r}: {error}"

@@ -76,7 +76,7 @@ def rules(
     # Said in the table, not line by line beside it.
     logging.getLogger("smdebug.rules").addFilter(_not_about_needs)
     made, others = _made(rule, trial)
-    with Bar() as progress:
+    with Bar(clock=not follow) as progress:
         runner = RuleRunner(trial, made, record=not no_record, tell=progress.tell)
         evaluation = _Evaluation(runner, stop, live=follow and not as_json)
         report = evaluation.run(follow)
