@@ -32,11 +32,17 @@ def test_a_path_that_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thing").touch()
+    for number in range(5):
+        make_run(tmp_path / "my runs" / f"run{number}")
+    (tmp_path / "my runs" / "notes").mkdir()
+    several = "my runs/run0, my runs/run1, my runs/run2 and 2 more"
     for name in ("show", "layers", "rules", "check", "compact"):
         for path, said in (
             ("file", "got 'file', which is a file"),
             ("first-rum", "which does not exist; did you mean first-run?"),
-            ("other", "got 'other'"),
+            ("other", "other is not a run: it holds thing, but no collections, events or index"),
+            ("my runs", f"It holds runs ({several}): name one of them, or list all with"),
+            ("my runs", "smdebug ls 'my runs'\n"),
             ("s3://", "got 's3:'"),
         ):
             refused = smdebug(tmp_path, name, path, code=2)
