@@ -50,6 +50,20 @@ def test_a_path_that_is_no_run(tmp_path: Path) -> None:
             assert said in refused.stderr
 
 
+def test_what_to_do_about_it(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    refused = smdebug(tmp_path, "show", "run", "[", code=2)
+    said = "Tensor [ is not in this trial; smdebug show RUN lists what was saved\n"
+    assert refused.stderr.endswith(said)
+    (index,) = (tmp_path / "run").rglob("*.parquet")
+    index.write_bytes(index.read_bytes()[:-9] + b"123456789")
+    for name in ("show", "layers", "rules", "compact"):
+        refused = smdebug(tmp_path, name, "run", code=2)
+        said = "; smdebug check RUN says what is damaged, and what is left\n"
+        assert refused.stderr.endswith(said)
+        assert len(refused.stderr.splitlines()) == 1
+
+
 # As where everything takes long, but for the time.
 IMPATIENT = """
 import sys
