@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.command import smdebug, started, watched
+from typer.main import get_command
 
+from smdebug.cli.main import app
 from smdebug.cli.terminal import harmless
 from smdebug.testing import make_run
 
@@ -48,6 +50,17 @@ def test_a_path_that_is_no_run(tmp_path: Path) -> None:
             refused = smdebug(tmp_path, name, path, code=2)
             assert (refused.stdout, len(refused.stderr.splitlines())) == ("", 1)
             assert said in refused.stderr
+
+
+@pytest.mark.parametrize("name", sorted(get_command(app).commands))  # type: ignore[attr-defined]
+def test_help_has_examples_to_copy(name: str, tmp_path: Path) -> None:
+    command = get_command(app).commands[name]  # type: ignore[attr-defined]
+    examples = [each.strip() for each in command.help.partition("Examples:")[2].split("\n\n")]
+    shown = smdebug(tmp_path, name, "--help", COLUMNS="80").stdout
+    lines = {line.strip() for line in shown.splitlines()}
+    # Each on one line, on any terminal.
+    assert [each for each in examples if each and each not in lines] == []
+    assert any(each.startswith(f"smdebug {name}") for each in examples)
 
 
 def test_what_to_do_about_it(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ _HELP = help_text(
     "Without --rule all built-in rules are evaluated that can be, with their defaults. Ends with 1 "
     "when something was found, and with 2 when a rule that was named could not run.",
     "smdebug rules runs/one",
-    "smdebug rules runs/one --rule NonFinite --rule VanishingGradient:threshold=1e-6",
+    "smdebug rules runs/one --rule NonFinite --rule LossSpike:factor=20",
     "smdebug rules s3://bucket/job/debug-output --follow --stop",
     "smdebug rules --list",
 )
