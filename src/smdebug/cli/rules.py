@@ -252,7 +252,8 @@ def _list(as_json: bool) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("rule", no_wrap=True)
     table.add_column("about", ratio=3)
-    table.add_column("parameters", ratio=2)
+    # A default that is cut could not be given back.
+    table.add_column("parameters", ratio=2, overflow="fold")
     for rule in known:
         told: list[str] = [*rule.required, *(_parameter(*pair) for pair in rule.parameters.items())]
         table.add_row(
