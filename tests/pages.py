@@ -22,6 +22,7 @@ SESSIONS: dict[str, str | tuple[str, ...]] = {
     "docs/command_line.md": "core",
     "docs/concepts.md": "pytorch",
     "docs/configuration.md": "pytorch",
+    "docs/formats.md": "core",
     "docs/index.md": "pytorch",
     "docs/mxnet.md": "mxnet",
     "docs/object_storage.md": "pytorch",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import html
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # What XML cannot hold, not even escaped.
 _NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -28,11 +31,68 @@ def cut(value: object, length: int) -> str:
         >>> cut("a_very_long_name", 9)
         'a_ver…ame'
     """
-    text = str(value)
+    return _cut_at(str(value), length, _usual_head(length))
+
+
+def cut_apart(texts: Sequence[str], length: int, head: int | None = None) -> list[str]:
+    """Texts of at most so many characters each, cut where they can still be told apart.
+
+    The names of layers often differ by a number in the middle, which `cut` would leave out.
+
+    Args:
+        texts: the texts.
+        length: how long each may be.
+        head: how much of a beginning is kept, if that is no matter; as `cut` does when None.
+
+    Example:
+        >>> cut_apart(["model.layers.1.weight", "model.layers.2.weight"], 12)
+        ['…1.weight', '…2.weight']
+    """
+    wanted = _usual_head(length) if head is None else head
+    heads = sorted(range(length), key=lambda each: abs(each - wanted))
+    long = [text for text in texts if len(text) > length]
+    front, back = _shared(long), _shared([text[::-1] for text in long])
+    best: list[str] = []
+    # What all begin with, or end with, is dropped only where that helps.
+    for left, right in ((0, 0), (front, 0), (0, back), (front, back)):
+        bare = [text if len(text) <= length else _without(text, left, right) for text in texts]
+        for each in heads:
+            found = [_cut_at(text, length, each) for text in bare]
+            if not best or len(set(found)) > len(set(best)):
+                best = found
+            if len(set(best)) == len(set(texts)):
+                return best
+    return best
+
+
+def _usual_head(length: int) -> int:
+    return length - 1 - (length - 1) * 2 // 5
+
+
+def _cut_at(text: str, length: int, head: int) -> str:
     if len(text) <= length:
         return text
-    tail = (length - 1) * 2 // 5
-    return f"{text[: length - 1 - tail]}{_ELLIPSIS}{text[len(text) - tail :]}"
+    return f"{text[:head]}{_ELLIPSIS}{text[len(text) - (length - 1 - head) :]}"
+
+
+def _shared(texts: Sequence[str]) -> int:
+    """How much texts have in common at their beginning, up to the end of a word."""
+    count = 0
+    for letters in zip(*texts, strict=False):
+        if len(set(letters)) > 1:
+            break
+        count += 1
+    while count and texts[0][count - 1].isalnum():
+        count -= 1
+    return count
+
+
+def _without(text: str, front: int, back: int) -> str:
+    """A text without its ends, where something is left."""
+    if front + back >= len(text):
+        return text
+    inner = text[front : len(text) - back]
+    return f"{_ELLIPSIS if front else ''}{inner}{_ELLIPSIS if back else ''}"
 
 
 def tag(name: str, content: str = "", **attributes: Any) -> str:

@@ -61,6 +61,9 @@ def test_runs(tmp_path: Path) -> None:
         ["5", "norm", "l2 1 against 1.5"],
     ]
     assert lines[-1] == "note: only in c: 3 steps (6, 7, 8)"
+    make_run(tmp_path / "d", range(7), data=data(0.0))
+    one_more = diff(tmp_path, "diff", "a", "d").stdout
+    assert one_more.endswith("note: only in d: 1 step (6)\n")
     ended = diff(tmp_path, "diff", "a", "c", "--json", "--tensor", "norm", code=1)
     told = json.loads(ended.stdout)
     assert told["equal"] is False

@@ -240,3 +240,22 @@ def test_what_is_left_out_is_not_computed(odd_run: Path) -> None:
         "1 of 2 tensors are left out; --rows N shows more",
         "what was not saved of those is not computed",
     ]
+
+
+def test_long_names_are_told_apart(tmp_path: Path) -> None:
+    """They differ in the middle, by the number of the layer, as those of large models do."""
+    names = [
+        f"gradient/model.encoder.layers.{layer}.self_attention.{part}.dense.weight"
+        for layer in (11, 2, 1)
+        for part in ("query", "key")
+    ]
+
+    def saved(worker: str, step: int) -> StepBatch:
+        entries = [Entry(name, None, {"l2": 1.0}, (2, 3), "float32") for name in names]
+        return StepBatch(step, TRAIN, step, entries)
+
+    make_run(tmp_path / "run", range(12), data=saved)
+    shown = smdebug(tmp_path, "layers", "run", "--regex", "gradient", COLUMNS="80").stdout
+    rows = [line for line in shown.splitlines() if "…" in line]
+    assert len({row.split()[0] for row in rows}) == len(names)
+    assert max(map(len, rows)) <= 80

@@ -137,6 +137,8 @@ def test_list(tmp_path: Path) -> None:
     for name in rule_names():
         assert name in ended.stdout
     assert "threshold=1e-07" in ended.stdout
+    # What could not be given back is of no use.
+    assert "…" not in smdebug(tmp_path, "rules", "--list", COLUMNS="80").stdout
     told = {rule["name"]: rule for rule in json.loads(rules(tmp_path, "--list", "--json").stdout)}
     assert set(told) == set(rule_names())
     assert told["VanishingGradient"]["parameters"] == {"threshold": 1e-7}

@@ -422,3 +422,19 @@ def test_a_run_of_format_v1(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         lines(axes)["loss, train"].get_ydata()[:3], [10 / (step + 1) for step in steps]
     )
+
+
+def test_long_names_are_told_apart() -> None:
+    """Those of large models differ in the middle, by the number of the layer."""
+    names = [f"gradient/encoder.layers.{each}.attention.output.dense.weight" for each in range(12)]
+    trial = trial_of(
+        lambda worker, step: StepBatch(
+            step, ModeKeys.TRAIN, step, [Entry(name, reductions={"l2": 1.0}) for name in names]
+        )
+    )
+    for kind in ("lines", "heat"):
+        axes = trial.plot(names, reduction="l2", kind=kind, ax=new_axes())
+        ends = axes if kind == "heat" else axes.figure.axes[1]
+        shown = [each.get_text() for each in ends.get_yticklabels()]
+        assert len(shown) == len(set(shown)) > 1, kind
+        assert max(map(len, shown)) <= 36

@@ -131,7 +131,8 @@ def _show_only(run: str, only: dict[str, OnlyOne], out: Console) -> None:
         some = ", ".join(map(str, each.some[:3]))
         more = ", ..." if each.count > 3 else ""
         if each.count:
-            told.append(f"{each.count:,} {what}" + (f" ({some}{more})" if some else ""))
+            kind = what.removesuffix("s") if each.count == 1 else what
+            told.append(f"{each.count:,} {kind}" + (f" ({some}{more})" if some else ""))
     if told:
         text = harmless(f"note: only in {run}: {'; '.join(told)}")
         out.print(Text(text, "yellow"), soft_wrap=True)

@@ -36,9 +36,9 @@ _HELP = help_text(
     "`smdebug export tensorboard RUN LOGDIR` is `smdebug export RUN LOGDIR --format tensorboard`.",
     "smdebug export runs/one --format parquet",
     "smdebug export runs/one losses.csv --format csv --collection losses",
-    "smdebug export runs/one weights --format safetensors --tensor weight$ --steps 0:1000",
+    "smdebug export runs/one out --format npz --tensor weight$ --steps 0:1000",
     "smdebug export s3://bucket/job/debug-output runs/job --format v2",
-    "smdebug export tensorboard runs/one board/one && tensorboard --logdir board",
+    "smdebug export tensorboard runs/one board/one",
 )
 _MOST_NAMED = 5
 

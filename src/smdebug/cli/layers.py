@@ -20,6 +20,7 @@ from smdebug.cli.progress import Bar
 from smdebug.cli.terminal import console, harmless, json_line, print_json, say
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
+from smdebug.markup import cut_apart
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import canonical_reduction
 from smdebug.trials.choice import in_order, of_collection, regex_of, require_worker
@@ -187,7 +188,7 @@ class View:
         Raises:
             SMDebugValueError: there is not one.
         """
-        with Bar() as progress:
+        with Bar(clock=not self.follows) as progress:
             grid = read_grid(
                 self.trial, names, self.reduction, single_steps(self.trial, steps, self.mode),
                 self.mode, self.worker, rows, None if self.follows else progress.tell,
@@ -289,22 +290,16 @@ def _table(grid: Grid, heat: Heat, longest: int, cell: int) -> Table:
     table.add_column("tensor", no_wrap=True, width=longest + 1)
     for step in grid.steps.tolist():
         table.add_column(f"{step:>{cell - 1}} ", min_width=cell, no_wrap=True)
-    rows = zip(grid.names, grid.values.tolist(), grid.present.tolist(), strict=True)
+    # The end of a name tells more than its beginning.
+    names = cut_apart([harmless(name) for name in grid.names], longest, (longest - 1) // 3)
+    rows = zip(names, grid.values.tolist(), grid.present.tolist(), strict=True)
     for name, values, present in rows:
         cells = [
             heat.cell(value if there else None, cell)
             for value, there in zip(values, present, strict=True)
         ]
-        table.add_row(Text(_fitted(harmless(name), longest)), *cells)
+        table.add_row(Text(name), *cells)
     return table
-
-
-def _fitted(name: str, width: int) -> str:
-    """A name that fits; both of its ends tell most."""
-    if len(name) <= width:
-        return name
-    front = (width - 1) // 3
-    return f"{name[:front]}…{name[len(name) - (width - 1 - front) :]}"
 
 
 def _left_out(grid: Grid) -> Text:

@@ -90,15 +90,15 @@ ls.__doc__ = help_text(
 
 def _summaries(place: str) -> list[RunSummary]:
     unreadable: list[str] = []
-    try:
-        found = list(find_runs(place, unreadable.append))
-    except SMDebugValueError as error:
-        meant = nearest_paths(place)
-        hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
-        raise SMDebugValueError(f"{error}{hint}") from error
-    for folder in unreadable:
-        say(f"{folder} could not be read and is left out")
     with Bar("runs") as progress:
+        try:
+            found = list(find_runs(place, unreadable.append))
+        except SMDebugValueError as error:
+            meant = nearest_paths(place)
+            hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
+            raise SMDebugValueError(f"{error}{hint}") from error
+        for folder in unreadable:
+            say(f"{folder} could not be read and is left out")
         summaries = []
         for run in _each(found):
             summaries.append(run)

@@ -25,7 +25,12 @@ from smdebug.cli.rules import rules
 from smdebug.cli.run import run
 from smdebug.cli.show import show
 from smdebug.cli.terminal import UNREAD, say
-from smdebug.exceptions import SMDebugError
+from smdebug.exceptions import (
+    DataCorrupted,
+    IndexReaderException,
+    SMDebugError,
+    TensorUnavailable,
+)
 
 if TYPE_CHECKING:
     from smdebug.cli.run import Launch
@@ -71,8 +76,17 @@ def main() -> None:
 
 
 def _give_up(error: Exception) -> NoReturn:
-    say(f"error: {error}")
+    say(f"error: {error}{_what_to_do(error)}")
     sys.exit(2)
+
+
+def _what_to_do(error: Exception) -> str:
+    """What a person at a terminal can do about it, where the error itself speaks to programs."""
+    if isinstance(error, DataCorrupted | IndexReaderException):
+        return "; smdebug check RUN says what is damaged, and what is left"
+    if isinstance(error, TensorUnavailable) and not error.nearest:
+        return "; smdebug show RUN lists what was saved"
+    return ""
 
 
 def _parse(launches: list[Launch]) -> None:

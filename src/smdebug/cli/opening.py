@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from smdebug.cli.progress import Bar
 from smdebug.exceptions import (
     MissingCollectionFiles,
     SMDebugValueError,
@@ -15,11 +17,15 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage.patient import READING_SECONDS, patient
 from smdebug.storage.store import open_store
 from smdebug.trials.create import create_trial
+from smdebug.trials.finding import is_run
 from smdebug.trials.opening import require_place
 
 if TYPE_CHECKING:
     from smdebug.storage.store import Store
     from smdebug.trials.trial import Trial
+
+# So many runs are named where a directory of runs was given.
+_NAMED = 3
 
 
 def open_run(path: str) -> Trial:
@@ -28,13 +34,15 @@ def open_run(path: str) -> Trial:
     Raises:
         SMDebugValueError: there is none; directories with a similar name are offered.
     """
-    _require_there(open_store(path), path)
+    store = open_store(path)
+    _require_there(store, path)
     try:
-        return create_trial(path, wait_seconds=0)
+        with Bar("opening"):
+            # Before anything is said of files that a run would have.
+            require_place(store, None)
+            return create_trial(path, wait_seconds=0)
     except (MissingCollectionFiles, TrialNotFound) as error:
-        raise SMDebugValueError(
-            f"RUN must be a directory or a URL that a hook has saved to, got {path!r}: {error}"
-        ) from error
+        raise _no_run(path, error) from error
 
 
 def open_place(path: str) -> Store:
@@ -51,9 +59,7 @@ def open_place(path: str) -> Store:
         if store.first() is None:
             raise TrialNotFound(f"{store.url} is empty")
     except TrialNotFound as error:
-        raise SMDebugValueError(
-            f"RUN must be a directory or a URL that a hook has saved to, got {path!r}: {error}"
-        ) from error
+        raise _no_run(path, error) from error
     return patient(store, READING_SECONDS)
 
 
@@ -101,6 +107,31 @@ def _require_there(store: Store, path: str) -> None:
         raise SMDebugValueError(
             f"RUN must be a directory or a URL that a hook has saved to, got {path!r}, which {why}"
         )
+
+
+def _no_run(path: str, error: Exception) -> SMDebugValueError:
+    return SMDebugValueError(
+        f"RUN must be a directory or a URL that a hook has saved to, got {path!r}: "
+        f"{error}{_inside(path)}"
+    )
+
+
+def _inside(path: str) -> str:
+    """What to do with a directory that is no run, where runs lie in it."""
+    if "://" in path:
+        return ""
+    try:
+        folders = sorted(each for each in Path(path).expanduser().iterdir() if each.is_dir())
+    except OSError:
+        return ""
+    found = [str(each) for each in folders if is_run(open_store(str(each)))]
+    if not found:
+        return ""
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return (
+        f". It holds runs ({', '.join(found[:_NAMED])}{more}): name one of them, or list all with "
+        f"smdebug ls {shlex.quote(path)}"
+    )
 
 
 def _meant(paths: list[str]) -> str:

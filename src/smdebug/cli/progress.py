@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -18,32 +20,49 @@ _PATIENCE = 1.0
 class Bar:
     """Shows how much is done, on a terminal, once that takes more than a second.
 
-    It goes with the work: nothing of it stays on the screen.
+    Before anybody has told how much there is, it only shows that something is going on. It goes
+    with the work: nothing of it stays on the screen.
 
     Args:
         what: what is counted: steps, files, runs.
+        clock: whether it appears by itself. Else only when it is told something: where a job is
+            followed, waiting is no work.
 
     Example:
         >>> with Bar() as progress:
         ...     progress.tell(1, 2)
     """
 
-    def __init__(self, what: str = "steps") -> None:
+    def __init__(self, what: str = "steps", clock: bool = True) -> None:
         self._console = Console(stderr=True)
-        self._bar = Progress(console=self._console, transient=True)
-        self._task = self._bar.add_task(what, start=True)
+        # What is printed meanwhile goes where it was to go, if that is not the same terminal.
+        same = sys.stdout.isatty()
+        self._bar = Progress(console=self._console, transient=True, redirect_stdout=same)
+        self._task = self._bar.add_task(what, total=None)
         self._began = time.monotonic()
-        self._shown = False
+        self._lock = threading.Lock()
+        self._shown = self._over = False
+        self._clock = threading.Timer(_PATIENCE, self._show) if clock else None
 
     def tell(self, done: int, total: int) -> None:
         """Says how many of how many are done."""
         self._bar.update(self._task, completed=done, total=total)
-        late = time.monotonic() - self._began > _PATIENCE
-        if late and not self._shown and self._console.is_terminal:
-            self._shown = True
-            self._bar.start()
+        if time.monotonic() - self._began > _PATIENCE:
+            self._show()
+
+    def _show(self) -> None:
+        with self._lock:
+            if not self._shown and not self._over and self._console.is_terminal:
+                self._shown = True
+                self._bar.start()
 
     def __enter__(self) -> Bar:
+        if self._clock is not None:
+            if _PATIENCE <= 0:
+                self._show()
+            elif self._console.is_terminal:
+                self._clock.daemon = True
+                self._clock.start()
         return self
 
     def __exit__(
@@ -52,5 +71,9 @@ class Bar:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._shown:
-            self._bar.stop()
+        if self._clock is not None:
+            self._clock.cancel()
+        with self._lock:
+            self._over = True
+            if self._shown:
+                self._bar.stop()

@@ -32,7 +32,7 @@ _HELP = help_text(
     "Without --rule all built-in rules are evaluated that can be, with their defaults. Ends with 1 "
     "when something was found, and with 2 when a rule that was named could not run.",
     "smdebug rules runs/one",
-    "smdebug rules runs/one --rule NonFinite --rule VanishingGradient:threshold=1e-6",
+    "smdebug rules runs/one --rule NonFinite --rule LossSpike:factor=20",
     "smdebug rules s3://bucket/job/debug-output --follow --stop",
     "smdebug rules --list",
 )
@@ -76,7 +76,7 @@ def rules(
     # Said in the table, not line by line beside it.
     logging.getLogger("smdebug.rules").addFilter(_not_about_needs)
     made, others = _made(rule, trial)
-    with Bar() as progress:
+    with Bar(clock=not follow) as progress:
         runner = RuleRunner(trial, made, record=not no_record, tell=progress.tell)
         evaluation = _Evaluation(runner, stop, live=follow and not as_json)
         report = evaluation.run(follow)
@@ -252,7 +252,8 @@ def _list(as_json: bool) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("rule", no_wrap=True)
     table.add_column("about", ratio=3)
-    table.add_column("parameters", ratio=2)
+    # A default that is cut could not be given back.
+    table.add_column("parameters", ratio=2, overflow="fold")
     for rule in known:
         told: list[str] = [*rule.required, *(_parameter(*pair) for pair in rule.parameters.items())]
         table.add_row(

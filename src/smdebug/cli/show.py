@@ -72,7 +72,9 @@ def show(
         print_json(view.as_json())
     else:
         output = console()
-        output.print(view.draw(output.width))
+        with Bar("tensors"):
+            drawn = view.draw(output.width)
+        output.print(drawn)
 
 
 show.__doc__ = help_text(

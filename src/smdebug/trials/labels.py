@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from smdebug.markup import cut
+from typing import TYPE_CHECKING
+
+from smdebug.markup import cut, cut_apart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _LENGTH = 48
 
@@ -14,9 +19,26 @@ def label(name: object, length: int = _LENGTH) -> str:
         >>> label("_a$b$")
         ' _a\\\\$b\\\\$'
     """
-    plain = "".join(
+    return _shown(cut(_printable(name), length))
+
+
+def labels(names: Iterable[object], length: int = _LENGTH) -> list[str]:
+    """The same of several texts that stand side by side, and are to be told apart.
+
+    Example:
+        >>> labels(["layers.1.weight", "layers.2.weight"], 10)
+        ['…1.weight', '…2.weight']
+    """
+    return [_shown(each) for each in cut_apart([_printable(name) for name in names], length)]
+
+
+def _printable(name: object) -> str:
+    return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(name)
     )
-    text = cut(plain, length).replace("$", r"\$")
+
+
+def _shown(text: str) -> str:
+    text = text.replace("$", r"\$")
     # A legend leaves out what begins with an underscore.
     return f" {text}" if text.startswith("_") else text

@@ -14,7 +14,7 @@ from smdebug.reductions import REDUCTION_NAMES, canonical_reduction
 from smdebug.trials.choice import chosen, course_names, meant, names_in, require_worker
 from smdebug.trials.curves import Curve, course, curve, what_was_saved
 from smdebug.trials.grid import all_steps, read_grid, spread
-from smdebug.trials.labels import label
+from smdebug.trials.labels import label, labels
 from smdebug.trials.marks import mark_bad_steps, mark_findings
 
 if TYPE_CHECKING:
@@ -206,9 +206,9 @@ def _draw(axes: Any, one: Curve, **style: Any) -> Any:
 def _plot_courses(trial: Trial, curves: list[Curve], count: int, mode: ModeKeys, ax: Any) -> Any:
     axes = axes_of(ax)
     modes = {one.mode for one in curves}
-    for one in curves:
+    for one, name in zip(curves, labels(one.name for one in curves), strict=True):
         of = f", {one.mode.name.lower()}" if len(modes) > 1 else ""
-        _draw(axes, one, label=label(one.name) + of, linestyle=_STYLES[one.mode])
+        _draw(axes, one, label=name + of, linestyle=_STYLES[one.mode])
     if wants_log([one.values for one in curves]):
         axes.set_yscale("log")
     drawn = len({one.name for one in curves})
@@ -232,8 +232,9 @@ def _plot_layers(
 
     colors = colormaps["viridis"](np.linspace(0, 0.9, len(curves)))
     many = len(curves) > _MOST_NAMES
-    for one, color in zip(curves, colors, strict=True):
-        _draw(axes, one, color=color, label="_" if many else label(one.name))
+    shown = ["_"] * len(curves) if many else labels(one.name for one in curves)
+    for one, color, name in zip(curves, colors, shown, strict=True):
+        _draw(axes, one, color=color, label=name)
     if wants_log([one.values for one in curves]):
         axes.set_yscale("log")
     mark_bad_steps(axes, curves)
@@ -263,7 +264,7 @@ def _name_colors(axes: Any, names: list[str]) -> None:
 
     colors = ListedColormap(colormaps["viridis"](np.linspace(0, 0.9, 256)))
     bar = axes.figure.colorbar(ScalarMappable(Normalize(0, 1), colors), ax=axes, ticks=[0, 1])
-    bar.ax.set_yticklabels([label(names[0], 28), label(names[-1], 28)], fontsize="small")
+    bar.ax.set_yticklabels(labels([names[0], names[-1]], 28), fontsize="small")
     # As a network is read: what is computed first is on top.
     bar.ax.invert_yaxis()
 
@@ -295,7 +296,7 @@ def _plot_heat(trial: Trial, found: Grid, reduction: str | None, mode: ModeKeys,
     # As a network is read: what is computed first is on top.
     axes.set_ylim(rows - 0.5, -0.5)
     places = spread(rows, 9 if rows > _MOST_ROW_NAMES else rows)
-    axes.set_yticks(places, [label(found.names[place], 36) for place in places], fontsize="small")
+    axes.set_yticks(places, labels([found.names[place] for place in places], 36), fontsize="small")
     bar = axes.figure.colorbar(mesh, ax=axes)
     bar.set_label(reduction or "value")
     shared = f"; the largest of up to {found.stretch} steps each" if found.stretch > 1 else ""

@@ -8,7 +8,7 @@ import numpy as np
 
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
 from smdebug.trials.elements import Elements, elements_of
-from smdebug.trials.labels import label
+from smdebug.trials.labels import label, labels
 from smdebug.trials.plot import axes_of
 
 if TYPE_CHECKING:
@@ -109,12 +109,12 @@ def _draw_ridges(
             zorder=3 - place / len(found),
         )  # fmt: skip
     one = len(names) == 1
-    labels = [
-        (f"step {each.step:,}" if one else f"{label(each.name, 32)}, {each.step:,}")
+    shown = [
+        (f"step {each.step:,}" if one else f"{name}, {each.step:,}")
         + (f"\n{each.bad()}" if each.bad() else "")
-        for each in found
+        for each, name in zip(found, labels((each.name for each in found), 32), strict=True)
     ]
-    axes.set_yticks(range(len(found)), labels, fontsize="small")
+    axes.set_yticks(range(len(found)), shown, fontsize="small")
     axes.set_ylim(bottom=0)
     rest = f", {len(found)} of {wanted:,} drawn" if len(found) < wanted else ""
     title = label(names[0]) if one else f"{len(names):,} tensors"
