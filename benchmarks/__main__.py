@@ -22,7 +22,7 @@ from benchmarks.results import Measured, Results, measured_from
 # Each is a module that runs in a process of its own: no environment has all frameworks, and what
 # one leaves behind is not to be in the figures of the next.
 FIGURES = (
-    "hook_cost", "hook_memory", "keras_cost", "xgboost_cost", "tensorboard_cost",
+    "hook_cost", "hook_memory", "job_cost", "keras_cost", "xgboost_cost", "tensorboard_cost",
     "against_original", "raw_tensors", "index_scale", "classic_open", "hundred_million",
     "rules_pass", "growth_steps", "growth_tensors", "growth_workers", "growth_rows",
 )  # fmt: skip
