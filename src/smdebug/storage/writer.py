@@ -12,6 +12,7 @@ import math
 import os
 import threading
 import time
+import traceback
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ _LOOK_UP_SECONDS = 1.0
 # writer looks by itself, which it does this often while there is something to do.
 _NAP_SECONDS = 0.05
 _WAKING_BYTES = 1 << 20
-_THREAD_DIED = WriteFailed("the writer's thread is gone; what waited for it was not written")
+_THREAD_DIED = "the writer's thread is gone; what waited for it was not written"
 
 
 def _check_number(name: str, value: float | None, minimum: float) -> None:
@@ -216,18 +217,32 @@ class RunWriter:
             # The script's own exception is the one to show.
             logger.exception("the run in %s is not complete", self.store.url)
 
+    @property
+    def lost_steps(self) -> tuple[int, ...]:
+        """The steps that were handed over and will not be published; () while all is well."""
+        with self._changed:
+            return () if self._failure is None else tuple(sorted(self._unpublished))
+
     # ---- the training thread's side; called with the lock held
 
     def _put(self, item: StepBatch | PendingBatch | Order) -> None:
-        if self._thread is None:
-            # A daemon: a script that dies without close() must not hang at exit.
-            self._thread = threading.Thread(target=self._run, name="smdebug-writer", daemon=True)
-            self._thread.start()
+        if self._thread is None and self._failure is None:
+            self._start()
         self._queue.append(item)
         if not isinstance(item, Order):
             self._untaken += item.nbytes
         if self._asleep or self._untaken >= _WAKING_BYTES or self._waiting:
             self._changed.notify_all()
+
+    def _start(self) -> None:
+        # A daemon: a script that dies without close() must not hang at exit.
+        thread = threading.Thread(target=self._run, name="smdebug-writer", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._failure = WriteFailed(f"could not start the thread that writes: {error}")
+            self._raise_failure()
+        self._thread = thread
 
     def _no_room(self, size: int) -> bool:
         return self._queued > self._open_bytes and self._queued + size > self._queue_bytes
@@ -242,6 +257,7 @@ class RunWriter:
         try:
             while self._no_room(size):
                 self._wait()
+                self._lives()
                 self._raise_failure()
         finally:
             self._waiting -= 1
@@ -251,14 +267,19 @@ class RunWriter:
         """Has the thread do something and waits for it."""
         self._put(order)
         self._changed.notify_all()
-        while not order.done and self._failure is not _THREAD_DIED:
+        while not order.done and self._lives():
             self._wait()
 
     def _wait(self) -> None:
         # Looks up now and then: a thread that was killed with the interpreter wakes nobody.
         self._changed.wait(_LOOK_UP_SECONDS)
-        if self._thread is not None and not self._thread.is_alive() and self._queue:
-            self._failure = _THREAD_DIED
+
+    def _lives(self) -> bool:
+        """Whether the thread is there; it may be gone whatever it was doing."""
+        alive = self._thread is not None and self._thread.is_alive()
+        if not alive and self._failure is None:
+            self._failure = WriteFailed(_THREAD_DIED)
+        return alive
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -293,6 +314,8 @@ class RunWriter:
                 self._changed.notify_all()
             if isinstance(item, Order) and item.what == "close":
                 return
+            # Not kept while there is nothing to do: a step may be large.
+            del item
 
     def _next(self, work: Work) -> StepBatch | PendingBatch | Order | None:
         """The next item, or None when something has waited long enough to be published."""
@@ -385,7 +408,9 @@ class RunWriter:
 
     def _fail(self, error: BaseException, work: Work) -> None:
         self._builder.discard()
-        work.release()
+        work.give_up()
+        # The error is kept, and with it whatever tensors were in the hands of who met it.
+        traceback.clear_frames(error.__traceback__)
         with self._changed:
             where = "" if isinstance(error, StoreError) else f" to {self.store.url}"
             failure = WriteFailed(f"could not write{where}: {error}")
