@@ -382,6 +382,7 @@ class BaseHook(HookCollections):
                 # In a SageMaker job the platform says when the job is over.
                 self._output.close(end=self._worker().chief and not environment.in_sagemaker())
         self._capture = None
+        self._free_memory()
         if not self._supervisor.must_end_first:
             # Only now is everything there that the rules have to look at.
             self._attempt(self._supervisor.close)
@@ -531,8 +532,12 @@ class BaseHook(HookCollections):
         if self._early is not None or (plan is not None and plan.saving):
             self._lost.add(step.number)
         self._early = None
-        # Memory for the next steps is kept there.
-        self._plan.forget()
+        self._free_memory()
+
+    def _free_memory(self) -> None:
+        """Lets go of what adapters keep for steps to come, which are not saved any more."""
+        if self._ready:
+            self._plan.forget()
 
     def _lose_present(self) -> None:
         """Notes, after a failure, that the rest of the present step is not saved."""
@@ -679,12 +684,12 @@ class BaseHook(HookCollections):
                 raise
 
     def _submit(self, step: Step, moment: float, taken: list[Taken], finish: bool) -> None:
+        assert self._output is not None
+        self._output.submit(step, moment, taken, finish)
         if self._saved.get(step.mode) != step.number:
             self._saved[step.mode] = step.number
             self._stats.saved_steps += 1
         self.last_saved_step = max(step.number, self.last_saved_step or 0)
-        assert self._output is not None
-        self._output.submit(step, moment, taken, finish)
 
     def _publish(self) -> None:
         """Publishes everything that was handed over, and waits for it."""

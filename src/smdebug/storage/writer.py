@@ -3,6 +3,8 @@
 The training thread hands over batches and goes on. The queue is bounded in bytes: when it is full
 the training thread waits, and the time is counted. A failure on the thread is kept and raised by
 the next call; nothing ever waits for a thread that has given up.
+
+It is longer than most modules: both sides of the one lock are in it, to be read together.
 """
 
 from __future__ import annotations
@@ -115,6 +117,9 @@ class RunWriter:
         self._asleep = False
         self._failure: WriteFailed | None = None
         self._unpublished: set[int] = set()
+        # For a directory that is removed meanwhile: the thread's own.
+        self._last_published: int | None = None
+        self._collections = ""
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -354,8 +359,8 @@ class RunWriter:
         elif item.what == "finish":
             work.finish()
         elif item.what == "collections":
-            key = collections_key(self.worker, classic=self.format == "v1")
-            self.store.write(key, [item.text.encode()])
+            self._collections = item.text
+            self._write_collections()
         elif item.what == "close":
             work.finish()
             self._publish(work)
@@ -374,19 +379,41 @@ class RunWriter:
         steps = work.finished
         if not steps:
             return
+        gone = self._is_gone()
         if self._reopens:
             # Before there is anything new: who sees that waits for more.
             self.store.delete(END_KEY)
             self._reopens = False
         self._builder.publish()
+        if gone:
+            self._begin_anew()
         self.stats.segments += 1
         self.stats.steps += len(steps)
         self.stats.bytes = self._builder.written
+        self._last_published = max(steps)
         weight = work.weight
         work.published()
         with self._changed:
             self._unpublished -= steps - work.open_steps
         self._make_room(weight)
+
+    def _write_collections(self) -> None:
+        key = collections_key(self.worker, classic=self.format == "v1")
+        self.store.write(key, [self._collections.encode()])
+
+    def _is_gone(self) -> bool:
+        """Whether what was published is there no more; of a bucket it would cost a request."""
+        published = self._last_published is not None
+        return published and not self.store.remote and not self.store.exists()
+
+    def _begin_anew(self) -> None:
+        """Says what is gone with a directory; what comes is saved to a new one."""
+        logger.warning(
+            "%s was removed while a job saves to it: what was published before is gone, all steps "
+            "up to %d; those to come are saved there", self.store.url, self._last_published,
+        )  # fmt: skip
+        if self._collections:
+            self._write_collections()
 
     def _make_room(self, weight: int, step: int | None = None) -> None:
         with self._changed:
