@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "smdebug"
 
-LEAVES = {"_version", "exceptions", "histogram", "markup", "mode_keys", "reductions"}
+LEAVES = {"_version", "addresses", "exceptions", "histogram", "markup", "mode_keys", "reductions"}
 # What each layer may import beside the leaves and itself.
 LAYERS = {
     "config": set(),

@@ -40,6 +40,17 @@ def reason(error: BaseException) -> str:
     return type(error).__name__
 
 
+def shown_contact(address: str) -> str:
+    """An e-mail address or a number as its owner knows it again, and nobody else.
+
+    Example:
+        >>> shown_contact("me@example.org"), shown_contact("+15550100")
+        ('m...@example.org', '...00')
+    """
+    name, at, host = address.rpartition("@")
+    return f"{name[:1]}...@{host}" if at else f"...{address[-2:]}"
+
+
 def without_secrets(given: object) -> str:
     """Returns what was given, up to where an address or headers may begin.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from smdebug.config import checks
 from smdebug.rules.action import aws
 from smdebug.rules.action.base import DEFAULT_MIN_INTERVAL, Action, told_with
-from smdebug.rules.action.failure import reason
+from smdebug.rules.action.failure import reason, shown_contact
 
 if TYPE_CHECKING:
     from smdebug.storage.findings import Finding
@@ -37,7 +37,7 @@ class MessageAction(Action):
 
     Example:
         >>> MessageAction("VanishingGradient", "email", "me@example.org")
-        MessageAction(email to me@example.org)
+        MessageAction(email to m...@example.org)
     """
 
     prepares = True
@@ -60,7 +60,7 @@ class MessageAction(Action):
 
     @property
     def target(self) -> str:
-        return f"{self.message_type} to {self.message_endpoint}"
+        return f"{self.message_type} to {shown_contact(self.message_endpoint)}"
 
     @property
     def settled(self) -> bool:
@@ -103,7 +103,8 @@ class MessageAction(Action):
                 Endpoint=self.message_endpoint,
                 Attributes={"FilterPolicy": json.dumps({self._attribute: [self.message_endpoint]})},
             )
-            logger.info("%s was subscribed to the SNS topic %s", self.message_endpoint, TOPIC)
+            shown = shown_contact(self.message_endpoint)
+            logger.info("%s was subscribed to the SNS topic %s", shown, TOPIC)
         self._subscribed = True
 
     def _is_subscribed(self, client: Any) -> bool:
