@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import urllib.error
 import urllib.request
 from datetime import timedelta
@@ -121,8 +120,10 @@ def _said(error: Exception) -> str:
     if provider is not None:
         # What follows is what a program has printed, which may be anything.
         return f"{type(error).__name__}: no credentials from {provider}"
-    # An endpoint need not look like a URL to have a password in it.
-    return re.sub(r"\S+@", "...@", without_secrets(str(error).partition("\n")[0]))
+    if isinstance(error, ValueError):
+        # An endpoint need not look like a URL to have a password in it.
+        return str(error).partition(":")[0]
+    return without_secrets(str(error).partition("\n")[0])
 
 
 def _configured_endpoint(session: Any) -> str | None:

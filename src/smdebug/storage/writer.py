@@ -360,7 +360,10 @@ class RunWriter:
             work.finish()
         elif item.what == "collections":
             self._collections = item.text
-            self._write_collections()
+            if self._is_gone():
+                self._begin_anew()
+            else:
+                self._write_collections()
         elif item.what == "close":
             work.finish()
             self._publish(work)
@@ -412,6 +415,7 @@ class RunWriter:
             "%s was removed while a job saves to it: what was published before is gone, all steps "
             "up to %d; those to come are saved there", self.store.url, self._last_published,
         )  # fmt: skip
+        self._last_published = None
         if self._collections:
             self._write_collections()
 

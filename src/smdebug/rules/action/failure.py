@@ -9,7 +9,7 @@ from urllib.error import HTTPError, URLError
 from smdebug.config import checks
 
 # Where an address or a secret may begin; chat tools put theirs into the path of the address.
-_SECRET = re.compile(r"headers|endpoint|url|:\\*/", re.IGNORECASE)
+_SECRET = re.compile(r"headers|endpoint|url|:\\*/|[^\s\"'\[({]+@", re.IGNORECASE)
 
 
 def reason(error: BaseException) -> str:

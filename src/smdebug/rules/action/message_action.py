@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config import checks
+from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.action import aws
 from smdebug.rules.action.base import DEFAULT_MIN_INTERVAL, Action, told_with
 from smdebug.rules.action.failure import reason, shown_contact
@@ -52,7 +53,11 @@ class MessageAction(Action):
         super().__init__(rule_name, checks.seconds("min_interval", min_interval))
         kind = message_type.lower() if isinstance(message_type, str) else message_type
         self.message_type = checks.choice("message_type", kind, _ATTRIBUTES)
-        self.message_endpoint = checks.text("endpoint", message_endpoint).strip()
+        if not isinstance(message_endpoint, str) or not message_endpoint.strip():
+            # Not shown: somebody's address.
+            given = type(message_endpoint).__name__
+            raise SMDebugValueError(f"endpoint must be a non-empty string, got a {given}")
+        self.message_endpoint = message_endpoint.strip()
         self._attribute = _ATTRIBUTES[self.message_type]
         self._topic = ""
         self._subscribed = False
