@@ -41,6 +41,7 @@ EXCEPTIONS = {
 }
 # Leaves know each other, in this order and no other.
 LEAF_IMPORTS = {
+    "addresses": {"exceptions"},
     "exceptions": {"mode_keys"},
     "histogram": {"reductions"},
     "mode_keys": {"exceptions"},

@@ -92,12 +92,14 @@ class Search:
             text = said if isinstance(said, str) else repr(said)
             self.found.append(f"{what}: {leaked} in {text[:2000]}")
 
-    def fail(self, what: str, work: Callable[[], Any]) -> BaseException | None:
+    def fail(
+        self, what: str, work: Callable[..., Any], *args: Any, **options: Any
+    ) -> BaseException | None:
         """Does what is likely to fail, and looks at everything that is said of it."""
         error: BaseException | None = None
         made = None
         try:
-            made = work()
+            made = work(*args, **options)
         except Exception as raised:
             error = raised
         self.look(what, f"{said_by(error)} {made!r} {made}")
@@ -230,8 +232,10 @@ def test_profiles_and_programs_that_print_credentials(
                 patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
                 for what, work in operations("s3://runs/x").items():
                     search.fail(f"{what} with profile {profile}", work)
-    given = {"aws_access_key_id": "a", "aws_secret_access_key": secrets.make("argument")}
-    search.fail("access layer", lambda: TSAccessS3("runs", "x", **given).read(1))
+    access = TSAccessS3("runs", "x", "a", secrets.make("argument"))
+    search.fail("access layer", access.read, 1)
+    access.write(b"x")
+    search.fail("access layer", access.close)
     search.end(tally, "profiles and programs with credentials", len(secrets))
 
 
@@ -253,18 +257,20 @@ def test_urls_with_credentials_are_refused(
     accepted = []
     for pattern in URLS:
         url = pattern.format(user=secrets.make("user"), secret=secrets.make("secret"))
-        for what, work in (
-            ("store", lambda url=url: open_store(url).url),
-            ("options", lambda url=url: HookOptions(url)),
-            ("options", lambda url=url: HookOptions("x", tensorboard_dir=url)),
-            ("hook", lambda url=url: NumpyHook(url)),
-            ("hook", lambda url=url: NumpyHook(tmp_path, tensorboard_dir=url)),
-            ("trial", lambda url=url: create_trial(url, wait_seconds=0)),
-            ("job", lambda url=url: NumpyHook.create_from_json_file({"S3OutputPath": url})),
-        ):
-            error = search.fail(f"{what} {pattern}", work)
-            if not isinstance(error, SMDebugValueError):
-                accepted.append(f"{what} {pattern}: {error!r}")
+        errors = {
+            "store": search.fail(pattern, open_store, url),
+            "options": search.fail(pattern, HookOptions, url),
+            "options for TensorBoard": search.fail(pattern, HookOptions, tensorboard_dir=url),
+            "hook": search.fail(pattern, NumpyHook, url),
+            "TensorBoard": search.fail(pattern, NumpyHook, tmp_path, tensorboard_dir=url),
+            "trial": search.fail(pattern, create_trial, url, wait_seconds=0),
+            "job": search.fail(pattern, NumpyHook.create_from_json_file, {"S3OutputPath": url}),
+        }
+        accepted += [
+            f"{what} {pattern}: {error!r}"
+            for what, error in errors.items()
+            if not isinstance(error, SMDebugValueError)
+        ]
     search.found += accepted
     search.end(tally, "URLs with credentials refused", len(secrets))
 
@@ -336,12 +342,12 @@ def test_webhooks_go_to_http_and_https_only(
         for form in FORMS:
             for name in (scheme, scheme.upper()):
                 address = form.format(name, secrets.make("address"))
-                error = search.fail(address, lambda a=address: WebhookAction("Rule", a))
+                error = search.fail(address, WebhookAction, "Rule", address)
                 if not isinstance(error, SMDebugValueError) or "http" not in str(error):
                     search.found.append(f"{address}: {error!r}")
                 # As part of a job it is left out, and the log says so.
                 entry = {"name": "webhook", "endpoint": address}
-                search.fail(address, lambda entry=entry: Actions([entry], "Rule"))
+                search.fail(address, Actions, [entry], "Rule")
                 assert not Actions([entry], "Rule").actions
     search.end(tally, "webhooks to other schemes refused", len(secrets))
 
@@ -365,7 +371,7 @@ def test_webhooks_follow_no_redirect(
                     password = secrets.make("password")
                     address = f"http://u:{password}@{server.host}/{path}?q={secrets.make('query')}"
                     action = WebhookAction("Rule", address, headers={"X-Token": header})
-                    search.fail(f"{status} to {place}", lambda a=action: a.invoke(FINDING))
+                    search.fail(f"{status} to {place}", action.invoke, FINDING)
                     # It was asked, once, with everything that was given.
                     ((asked, headers, _),) = server.heard
                     assert path in asked
@@ -401,22 +407,21 @@ def test_actions_that_make_no_sense(
     for given in wrong:
         shown = json.dumps(given) if not isinstance(given, str) else given
         for text in (given, shown, shown[:-1]):
-            search.fail(f"actions {shown}", lambda text=text: Actions(text, "Rule"))
-            for rule in (
+            search.fail(f"actions {shown}", Actions, text, "Rule")
+            rules: list[Any] = [
                 ("NonFinite", {"action_str": text}),
                 {"rule": "NonFinite", "action_str": text},
                 {"rule": "NoSuchRule", "action_str": text},
                 ("NonFinite", {"action_str": text, "no_such_parameter": text}),
                 ("NonFinite", text), (text, {}), {"action_str": text},
-            ):  # fmt: skip
-                search.fail(f"rule {shown}", lambda rule=rule: vars(RuleSpec(rule))["kind"])
-                search.fail(f"options {shown}", lambda rule=rule: HookOptions("x", rules=[rule]))
-            options = {"rules": ["NonFinite"], "actions": text}
-            search.fail(f"options {shown}", lambda o=options: HookOptions("x", **o))
-            search.fail(
-                f"hook {shown}", lambda o=options: NumpyHook(str(tmp_path / "run"), **o)
-            )
-            search.fail("options", lambda text=text: HookOptions("x", actions=text))
+            ]  # fmt: skip
+            for rule in rules:
+                search.fail(f"rule {shown}", RuleSpec, rule)
+                search.fail(f"options {shown}", HookOptions, "x", rules=[rule])
+            options: dict[str, Any] = {"rules": ["NonFinite"], "actions": text}
+            search.fail(f"options {shown}", HookOptions, "x", **options)
+            search.fail(f"hook {shown}", NumpyHook, str(tmp_path / "run"), **options)
+            search.fail("options", HookOptions, "x", actions=text)
     search.end(tally, "actions that make no sense", len(secrets))
 
 

@@ -138,9 +138,7 @@ def test_no_right_to_write_from_the_start(trainings: Trainings, tally: Tally) ->
     def fields(seed: int) -> dict[str, Any]:
         return {"fault": ["denied at first", "denied above"][seed % 2]}
 
-    attempts(
-        trainings, tally, "no right from the start", amount(10, 2), fields, expects=incomplete
-    )
+    attempts(trainings, tally, "no right from the start", amount(10, 2), fields, expects=incomplete)
 
 
 def test_too_many_open_files(trainings: Trainings, tally: Tally) -> None:

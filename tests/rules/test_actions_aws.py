@@ -274,7 +274,9 @@ def test_an_error_of_aws_is_logged(cloud: str, caplog: pytest.LogCaptureFixture)
     boto3.client("sns").delete_topic(TopicArn=action._topic)
     action.invoke(FINDING)
     (message,) = log_of(caplog)
-    assert message.startswith(f"rule MyRule: MessageAction(email to {shown_contact(EMAIL)}) failed: AWS answered")
+    assert message.startswith(
+        f"rule MyRule: MessageAction(email to {shown_contact(EMAIL)}) failed: AWS answered"
+    )
     assert message.endswith(" to Publish")
 
 

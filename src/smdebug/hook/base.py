@@ -120,7 +120,7 @@ class BaseHook(HookCollections):
         self._early: StepCapture | None = None
         self._saved: dict[ModeKeys, int] = {}
         # Those that the writer was not given; it knows itself what it could not write.
-        self._lost = LostSteps()
+        self._lost_steps = LostSteps()
         self._writes = True
         self._closed = self._ready = False
         self._supervisor = Supervisor(self._rules, options, self._store, self._steps)
@@ -353,7 +353,7 @@ class BaseHook(HookCollections):
             lost = () if self._output is None else self._output.lost_steps()
             # They were counted when they were handed over.
             stats.saved_steps = max(stats.saved_steps - len(lost), 0)
-            stats.lost_steps = self._lost.joined_with(lost).count
+            stats.lost_steps = self._lost_steps.joined_with(lost).count
         return stats
 
     def close(self) -> None:
@@ -396,7 +396,7 @@ class BaseHook(HookCollections):
         if self._guard.failed is None:
             return
         given = () if self._output is None else self._output.lost_steps()
-        lost = self._lost.joined_with(given)
+        lost = self._lost_steps.joined_with(given)
         logger.warning(
             "the run in %s is not complete (lost: %s): %s",
             self.out_dir, lost if lost.count else "no step", self._guard.failed,
@@ -530,7 +530,7 @@ class BaseHook(HookCollections):
         """Notes, after a failure, that a step is not saved, if it would have been."""
         plan = self._plan.at(step.mode, step.mode_step) if self._writes else None
         if self._early is not None or (plan is not None and plan.saving):
-            self._lost.add(step.number)
+            self._lost_steps.add(step.number)
         self._early = None
         self._free_memory()
 
@@ -545,12 +545,12 @@ class BaseHook(HookCollections):
         if capture is None or self._guard.failed is None:
             return
         if capture.holds_anything or (capture.plan is not None and capture.plan.saving):
-            self._lost.add(capture.step.number)
+            self._lost_steps.add(capture.step.number)
 
     def _lose_saved(self) -> None:
         """Notes, after a failure, that what a user saves at the present step is not."""
         if self._guard.failed is not None and self._writes and not (self._closed or self._forked):
-            self._lost.add(self._steps.current().number)
+            self._lost_steps.add(self._steps.current().number)
 
     def _attempt(self, work: Callable[[], None]) -> None:
         """Does something for which others may need the lock; a failure goes to the guard."""
@@ -670,7 +670,7 @@ class BaseHook(HookCollections):
             elif finish:
                 self._output.finish_step()
         except Exception:
-            self._lost.add(self._capture.step.number)
+            self._lost_steps.add(self._capture.step.number)
             raise
 
     def _hand_over_early(self) -> None:
@@ -680,7 +680,7 @@ class BaseHook(HookCollections):
             try:
                 self._submit(early.step, early.time, early.take_all(), finish=False)
             except Exception:
-                self._lost.add(early.step.number)
+                self._lost_steps.add(early.step.number)
                 raise
 
     def _submit(self, step: Step, moment: float, taken: list[Taken], finish: bool) -> None:

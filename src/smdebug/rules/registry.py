@@ -114,7 +114,9 @@ class RuleSpec:
     def __init__(self, given: Any) -> None:
         kind, self.parameters = _parsed(given)
         self.kind = (
-            rule_class(kind) if isinstance(kind, str) else _checked(kind, without_secrets(kind), "rules")
+            rule_class(kind)
+            if isinstance(kind, str)
+            else _checked(kind, without_secrets(kind), "rules")
         )
         self._check_parameters()
 

@@ -65,7 +65,8 @@ def panic(url: str, error: BaseException) -> StoreError:
     """Turns a panic of obstore into an error; one is a key that no HTTP header can hold."""
     return StoreError(
         f"{url} cannot be asked: {without_secrets(str(error).partition(chr(10))[0])}; check "
-        f"{_keys(url)} for line ends and other characters that do not belong there", refused=True
+        f"{_keys(url)} for line ends and other characters that do not belong there",
+        refused=True,
     )
 
 

@@ -4,7 +4,7 @@ The training thread hands over batches and goes on. The queue is bounded in byte
 the training thread waits, and the time is counted. A failure on the thread is kept and raised by
 the next call; nothing ever waits for a thread that has given up.
 
-It is longer than most modules: both sides of the one lock are in it, to be read together.
+It has more than 400 lines because both sides of the one lock are in it, to be read together.
 """
 
 from __future__ import annotations

@@ -71,13 +71,13 @@ def replace(path: Path) -> None:
 def deny(path: Path) -> None:
     """Takes the right to write away, in all directories there are."""
     for folder, _, _ in os.walk(path):
-        os.chmod(folder, 0o555)
+        Path(folder).chmod(0o555)
 
 
 def allow(path: Path) -> None:
     """Gives it back."""
     for folder, _, _ in os.walk(path):
-        os.chmod(folder, 0o755)
+        Path(folder).chmod(0o755)
 
 
 def obey_modes() -> None:

@@ -17,7 +17,6 @@ import logging
 import os
 import random
 import signal
-import sys
 import traceback
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -220,7 +219,7 @@ class Training:
             self._allowed(lambda step=step, x=x: self._save(step, x))
             if job.checkpoints and step % 3 == 2:
                 torch.save(model.state_dict(), Path(job.work, "checkpoints", f"{step}.pt"))
-        ended = {"weights": digest(model.state_dict()), "generators": generators()}
+        ended: dict[str, Any] = {"weights": digest(model.state_dict()), "generators": generators()}
         if job.at >= job.steps:
             self._strike()
         if job.hook and job.fault == "ask":
@@ -238,9 +237,9 @@ class Training:
     def _make_hook(self) -> Hook:
         job = self.job
         if job.failing:
-            self.store = FlakyStore(job.out_dir, job.seed, job.remote)
+            store = self.store = FlakyStore(job.out_dir, job.seed, job.remote)
             # There is no scheme for such a store.
-            smdebug.hook.base.open_store = lambda path: self.store  # type: ignore[assignment]
+            vars(smdebug.hook.base)["open_store"] = lambda path: store
         every = SaveConfig(save_interval=1)
         options = dict(job.options)
         if job.reduces:
