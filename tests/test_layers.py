@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "smdebug"
 
-LEAVES = {"_version", "exceptions", "histogram", "markup", "mode_keys", "reductions"}
+LEAVES = {"_version", "addresses", "exceptions", "histogram", "markup", "mode_keys", "reductions"}
 # What each layer may import beside the leaves and itself.
 LAYERS = {
     "config": set(),
@@ -41,6 +41,7 @@ EXCEPTIONS = {
 }
 # Leaves know each other, in this order and no other.
 LEAF_IMPORTS = {
+    "addresses": {"exceptions"},
     "exceptions": {"mode_keys"},
     "histogram": {"reductions"},
     "mode_keys": {"exceptions"},

@@ -15,6 +15,7 @@ import pytest
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.action import aws
 from smdebug.rules.action.action import Actions
+from smdebug.rules.action.failure import shown_contact
 from smdebug.rules.action.message_action import MessageAction
 from smdebug.rules.action.stop_training_action import StopTrainingAction
 from smdebug.storage.findings import Finding
@@ -247,7 +248,8 @@ def test_an_address_is_subscribed_once(cloud: str, caplog: pytest.LogCaptureFixt
     assert sorted(each[1] for each in subscriptions()) == sorted([EMAIL, EMAIL.lower()])
     # SNS, unlike moto, would ask for confirmation again.
     assert log_of(caplog, logging.INFO) == [
-        f"{each} was subscribed to the SNS topic SMDebugRules" for each in (EMAIL, EMAIL.lower())
+        f"{shown_contact(each)} was subscribed to the SNS topic SMDebugRules"
+        for each in (EMAIL, EMAIL.lower())
     ]
 
 
@@ -272,7 +274,9 @@ def test_an_error_of_aws_is_logged(cloud: str, caplog: pytest.LogCaptureFixture)
     boto3.client("sns").delete_topic(TopicArn=action._topic)
     action.invoke(FINDING)
     (message,) = log_of(caplog)
-    assert message.startswith(f"rule MyRule: MessageAction(email to {EMAIL}) failed: AWS answered")
+    assert message.startswith(
+        f"rule MyRule: MessageAction(email to {shown_contact(EMAIL)}) failed: AWS answered"
+    )
     assert message.endswith(" to Publish")
 
 

@@ -6,10 +6,11 @@ import copy
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from smdebug.addresses import checked_address
 from smdebug.config import checks
 from smdebug.config.collection import collection_name
 from smdebug.config.reduction import ReductionConfig
@@ -76,10 +77,11 @@ class HookOptions:
     queue_bytes: int
     flush_seconds: float | None
     on_error: str
-    rules: tuple[Any, ...]
+    # Neither is shown: actions, which a rule may have too, hold addresses and secrets.
+    rules: tuple[Any, ...] = field(repr=False)
     on_finding: str
     before_update: bool
-    actions: Any
+    actions: Any = field(repr=False)
     resume: bool
 
     def __init__(
@@ -168,6 +170,10 @@ def _location(key: str, value: object) -> str | None:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     location = checks.text(key, value)
+    try:
+        checked_address(location)
+    except SMDebugValueError as error:
+        raise SMDebugValueError(f"{key}: {error}") from None
     if "://" in location or not location.startswith("~"):
         return location
     try:

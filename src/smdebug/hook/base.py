@@ -29,12 +29,14 @@ from smdebug.exceptions import (
     RuleEvaluationConditionMet,
     SMDebugRuntimeError,
     SMDebugTypeError,
+    SMDebugValueError,
 )
 from smdebug.hook.capture import StepCapture, TakenArray
 from smdebug.hook.collections import HookCollections
 from smdebug.hook.current import set_hook
 from smdebug.hook.earlier import earlier_names
 from smdebug.hook.guard import Entered, Guard
+from smdebug.hook.lost import LostSteps
 from smdebug.hook.metrics_file import MetricsFile
 from smdebug.hook.output import DryOutput, Output, RunOutput
 from smdebug.hook.plan import Want
@@ -44,12 +46,13 @@ from smdebug.hook.steps import StepCounter, step_number
 from smdebug.hook.supervisor import Supervisor, request_of
 from smdebug.hook.tensorboard import TensorboardFiles
 from smdebug.storage.arrow import warm_up
-from smdebug.storage.claim import Claim
+from smdebug.storage.claim import Claim, Claimed
 from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.patient import patient
 from smdebug.storage.store import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from smdebug.config.job_file import JobSource
@@ -116,6 +119,8 @@ class BaseHook(HookCollections):
         # What a user saved before the step it is for began.
         self._early: StepCapture | None = None
         self._saved: dict[ModeKeys, int] = {}
+        # Those that the writer was not given; it knows itself what it could not write.
+        self._lost_steps = LostSteps()
         self._writes = True
         self._closed = self._ready = False
         self._supervisor = Supervisor(self._rules, options, self._store, self._steps)
@@ -276,6 +281,8 @@ class BaseHook(HookCollections):
                 # A number by itself has always been stored as an array of one.
                 array = array.reshape(1) if not hasattr(value, "shape") else array
                 self._put(TakenArray(full, array, want, time.time() if moment is None else moment))
+        else:
+            self._lose_saved()
         self._guard.raise_if_asked()
 
     def save_tensor(
@@ -302,6 +309,8 @@ class BaseHook(HookCollections):
         if self._saves():
             with self._entered():
                 self._save_tensor(tensor_name, tensor, names)
+        else:
+            self._lose_saved()
         self._guard.raise_if_asked()
 
     def _save_tensor(self, tensor_name: str, value: Any, names: list[str]) -> None:
@@ -340,6 +349,11 @@ class BaseHook(HookCollections):
         stats = dataclasses.replace(self._stats, steps=self._steps.begun)
         if self._output is not None:
             self._output.update(stats)
+        if self._guard.failed is not None:
+            lost = () if self._output is None else self._output.lost_steps()
+            # They were counted when they were handed over.
+            stats.saved_steps = max(stats.saved_steps - len(lost), 0)
+            stats.lost_steps = self._lost_steps.joined_with(lost).count
         return stats
 
     def close(self) -> None:
@@ -356,26 +370,37 @@ class BaseHook(HookCollections):
                 self._hand_over_early()
                 self._write_collections()
                 self._resume.look(self.last_saved_step, self._publish, at_end=True)
+        self._lose_present()
         self._closed = True
-        self._detach()
+        self._attempt(self._detach)
         if self._supervisor.must_end_first:
             with self._entered():
                 self._publish()
-            self._supervisor.close()
+            self._attempt(self._supervisor.close)
         with self._entered():
             if self._output is not None:
                 # In a SageMaker job the platform says when the job is over.
                 self._output.close(end=self._worker().chief and not environment.in_sagemaker())
         self._capture = None
+        self._free_memory()
         if not self._supervisor.must_end_first:
             # Only now is everything there that the rules have to look at.
-            self._supervisor.close()
+            self._attempt(self._supervisor.close)
         atexit.unregister(self._at_exit)
         if self._output is not None:
             logger.info("%s: %s", self.out_dir, self.stats())
-        if self._guard.failed is not None:
-            logger.warning("the run in %s is not complete: %s", self.out_dir, self._guard.failed)
+        self._say_what_is_missing()
         self._guard.raise_if_asked()
+
+    def _say_what_is_missing(self) -> None:
+        if self._guard.failed is None:
+            return
+        given = () if self._output is None else self._output.lost_steps()
+        lost = self._lost_steps.joined_with(given)
+        logger.warning(
+            "the run in %s is not complete (lost: %s): %s",
+            self.out_dir, lost if lost.count else "no step", self._guard.failed,
+        )  # fmt: skip
 
     def __enter__(self: _Hook) -> _Hook:
         return self
@@ -442,6 +467,8 @@ class BaseHook(HookCollections):
                         self._capture.add(taken)
                     self._early = None
                 return self._capture if plan is not None else None
+            if self._guard.failed is not None:
+                self._lose(step)
         return None
 
     def _take_back_step(self) -> None:
@@ -458,6 +485,7 @@ class BaseHook(HookCollections):
                 self._hand_over(finish=True)
                 self._write_changed_collections()
         finally:
+            self._lose_present()
             self._capture = None
 
     def _offer(self, name: str, tensor: Any) -> None:
@@ -497,6 +525,39 @@ class BaseHook(HookCollections):
                     "step %d: %s was not finite, but %s had been overwritten by then and is not "
                     "saved", capture.step.number, name, held_name,
                 )  # fmt: skip
+
+    def _lose(self, step: Step) -> None:
+        """Notes, after a failure, that a step is not saved, if it would have been."""
+        plan = self._plan.at(step.mode, step.mode_step) if self._writes else None
+        if self._early is not None or (plan is not None and plan.saving):
+            self._lost_steps.add(step.number)
+        self._early = None
+        self._free_memory()
+
+    def _free_memory(self) -> None:
+        """Lets go of what adapters keep for steps to come, which are not saved any more."""
+        if self._ready:
+            self._plan.forget()
+
+    def _lose_present(self) -> None:
+        """Notes, after a failure, that the rest of the present step is not saved."""
+        capture = self._capture
+        if capture is None or self._guard.failed is None:
+            return
+        if capture.holds_anything or (capture.plan is not None and capture.plan.saving):
+            self._lost_steps.add(capture.step.number)
+
+    def _lose_saved(self) -> None:
+        """Notes, after a failure, that what a user saves at the present step is not."""
+        if self._guard.failed is not None and self._writes and not (self._closed or self._forked):
+            self._lost_steps.add(self._steps.current().number)
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        """Does something for which others may need the lock; a failure goes to the guard."""
+        try:
+            work()
+        except Exception as error:
+            self._guard.caught(error)
 
     def _saves(self) -> bool:
         """Whether there is anything to save to; makes it ready on first use."""
@@ -602,25 +663,33 @@ class BaseHook(HookCollections):
         """Gives what was taken at the present step to the writer."""
         if self._capture is None or self._output is None or self._guard.failed is not None:
             return
-        taken = self._finish_taking(self._capture)
-        if taken:
-            self._submit(self._capture.step, self._capture.time, taken, finish)
-        elif finish:
-            self._output.finish_step()
+        try:
+            taken = self._finish_taking(self._capture)
+            if taken:
+                self._submit(self._capture.step, self._capture.time, taken, finish)
+            elif finish:
+                self._output.finish_step()
+        except Exception:
+            self._lost_steps.add(self._capture.step.number)
+            raise
 
     def _hand_over_early(self) -> None:
         """Gives what was put before a step began to the writer, if that step did not come."""
         early, self._early = self._early, None
         if early is not None and self._output is not None:
-            self._submit(early.step, early.time, early.take_all(), finish=False)
+            try:
+                self._submit(early.step, early.time, early.take_all(), finish=False)
+            except Exception:
+                self._lost_steps.add(early.step.number)
+                raise
 
     def _submit(self, step: Step, moment: float, taken: list[Taken], finish: bool) -> None:
+        assert self._output is not None
+        self._output.submit(step, moment, taken, finish)
         if self._saved.get(step.mode) != step.number:
             self._saved[step.mode] = step.number
             self._stats.saved_steps += 1
         self.last_saved_step = max(step.number, self.last_saved_step or 0)
-        assert self._output is not None
-        self._output.submit(step, moment, taken, finish)
 
     def _publish(self) -> None:
         """Publishes everything that was handed over, and waits for it."""
@@ -646,16 +715,17 @@ class BaseHook(HookCollections):
             worker = self._worker()
             self._writes = self._is_writer(worker)
             self.collection_manager.set_num_workers(worker.workers if self.save_all_workers else 1)
-            if not self._resume.is_restored_as(worker.name, worker.workers):
-                self.last_saved_step = self._resume.restore(worker.name, worker.workers)
             try:
+                if not self._resume.is_restored_as(worker.name, worker.workers):
+                    self.last_saved_step = self._resume.restore(worker.name, worker.workers)
                 self._output = self._open_output(worker.name)
                 if not self.dry_run:
                     self._supervisor.start(self.out_dir, worker.workers, worker.chief)
                 if self._resume.continues and self._writes and not self.dry_run:
                     for collection, tensor in earlier_names(self._store, worker.name):
                         self._remember_name(tensor, (collection,))
-            except SMDebugRuntimeError:
+            except (Claimed, SMDebugValueError):
+                # Whoever set the job up must know, and training has not begun.
                 raise
             except Exception as error:
                 self._guard.caught(error)

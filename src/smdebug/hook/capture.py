@@ -260,5 +260,7 @@ def pending_batch(
     def release() -> None:
         for each in taken:
             each.release()
+        # An error that is kept refers to this function, and through it to the tensors.
+        taken.clear()
 
     return PendingBatch(step.number, sum([each.nbytes for each in taken]), make, release)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import WriteFailed
+from smdebug.hook.lost import LostSteps
 
 if TYPE_CHECKING:
     from smdebug.hook.stats import HookStats
@@ -40,6 +42,7 @@ class Guard:
                 "saving has stopped, training goes on; %s: %s%s",
                 type(error).__name__, error, _lost(error), exc_info=error,
             )  # fmt: skip
+            _let_go(error)
 
     def raise_if_asked(self) -> None:
         """Raises the failure, once, where the user asked for that."""
@@ -76,6 +79,11 @@ class Entered:
 
 def _lost(error: BaseException) -> str:
     steps = error.lost_steps if isinstance(error, WriteFailed) else ()
-    if not steps:
-        return ""
-    return f" (lost: {len(steps)} steps, {min(steps)} to {max(steps)})"
+    return f" (lost: {LostSteps(steps)})" if steps else ""
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Lets go of the tensors that were in the hands of those who met an error, which is kept."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

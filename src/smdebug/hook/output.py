@@ -35,6 +35,7 @@ class Output(Protocol):
     def close(self, end: bool) -> None: ...
     def leave(self) -> None: ...
     def update(self, stats: HookStats) -> None: ...
+    def lost_steps(self) -> tuple[int, ...]: ...
 
 
 class RunOutput:
@@ -103,6 +104,10 @@ class RunOutput:
         stats.seconds_waited = written.seconds_waited
         stats.collections = _copied(self._collections)
 
+    def lost_steps(self) -> tuple[int, ...]:
+        """The steps that were handed over and will not be published."""
+        return self._writer.lost_steps
+
 
 class DryOutput:
     """Writes nothing: says in the log what would be saved, once for each kind of step."""
@@ -147,6 +152,10 @@ class DryOutput:
 
     def update(self, stats: HookStats) -> None:
         stats.collections = _copied(self._collections)
+
+    def lost_steps(self) -> tuple[int, ...]:
+        """What is not written is not lost."""
+        return ()
 
 
 def _said(raw: bool, reductions: tuple[str, ...]) -> str:

@@ -25,6 +25,8 @@ class HookStats:
     Attributes:
         steps: the steps that training made.
         saved_steps: those at which something was saved.
+        lost_steps: those at which something was to be saved that is not in the run, because
+            saving has failed.
         seconds: time the training thread spent in the hook, waiting included.
         seconds_waited: time of it spent waiting for the writer.
         bytes: bytes published so far.
@@ -43,11 +45,13 @@ class HookStats:
     bytes: int = 0
     segments: int = 0
     collections: dict[str, CollectionStats] = field(default_factory=dict)
+    lost_steps: int = 0
 
     def __str__(self) -> str:
         each = 1e3 * self.seconds / max(self.steps, 1)
+        lost = f" and {self.lost_steps} lost" if self.lost_steps else ""
         return (
-            f"{self.saved_steps} of {self.steps} steps saved, {shown_bytes(self.bytes)}; "
+            f"{self.saved_steps} of {self.steps} steps saved{lost}, {shown_bytes(self.bytes)}; "
             f"{each:.2f} ms a step in the training thread, {self.seconds_waited:.1f} s waited"
         )
 

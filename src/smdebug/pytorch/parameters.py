@@ -182,7 +182,8 @@ class Gradients:
 
     def stop(self) -> None:
         """Takes the hooks off all parameters."""
-        self._capture = self._buffer = None
+        # The layout keeps memory for the steps to come.
+        self._capture = self._buffer = self._layout = None
         hooked, self._hooked = self._hooked, {}
         for _, detach in hooked.values():
             detach()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.config import checks
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
+from smdebug.rules.action.failure import without_secrets
 from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def rule_class(name: str) -> type[Rule]:
     spelt = {known.lower(): known for known in rule_names()}
     near = [spelt[each] for each in difflib.get_close_matches(name.lower(), spelt, 3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(rule_names())}"
-    raise SMDebugValueError(f"rule must be the name of a rule, got {checks.shown(name)}; {hint}")
+    raise SMDebugValueError(f"rule must be the name of a rule, got {without_secrets(name)}; {hint}")
 
 
 class RuleSpec:
@@ -113,7 +114,9 @@ class RuleSpec:
     def __init__(self, given: Any) -> None:
         kind, self.parameters = _parsed(given)
         self.kind = (
-            rule_class(kind) if isinstance(kind, str) else _checked(kind, repr(kind), "rules")
+            rule_class(kind)
+            if isinstance(kind, str)
+            else _checked(kind, without_secrets(kind), "rules")
         )
         self._check_parameters()
 
@@ -194,7 +197,7 @@ def _parsed(given: Any) -> tuple[str | type, dict[str, Any]]:
         return given[0], dict(given[1])
     raise SMDebugTypeError(
         "a rule must be given as a name, 'Name:parameter=value', a class or a dict, got "
-        f"{checks.shown(given)} of type {type(given).__name__}"
+        f"{without_secrets(given)} of type {type(given).__name__}"
     )
 
 
@@ -209,7 +212,8 @@ def _parsed_text(text: str) -> tuple[str, dict[str, Any]]:
         key, equals, value = part.partition("=")
         if not equals:
             raise SMDebugValueError(
-                f"a rule is written 'Name:parameter=value,...', got {checks.shown(part)} for {name}"
+                f"a rule is written 'Name:parameter=value,...', got {without_secrets(part)} for "
+                f"{without_secrets(name)}"
             )
         parameters[key.strip()] = value.strip()
     return name, parameters
@@ -219,7 +223,8 @@ def _checked(kind: Any, name: str, where: str, there: list[str] | None = None) -
     if not isinstance(kind, type) or not issubclass(kind, Rule):
         hint = "" if there is None else f"; its rules: {', '.join(there) or 'none'}"
         raise SMDebugValueError(
-            f"{where} must hold a subclass of smdebug.rules.Rule called {name}, got {kind!r}{hint}"
+            f"{where} must hold a subclass of smdebug.rules.Rule called {name}, got "
+            f"{without_secrets(kind)}{hint}"
         )
     return kind
 

@@ -6,8 +6,8 @@ import urllib.error
 import urllib.request
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
 
+from smdebug.addresses import without_secrets
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 
 if TYPE_CHECKING:
@@ -73,24 +73,9 @@ def open_bucket(url: str, options: dict[str, Any], haste: Haste) -> Bucket:
     except Exception as error:
         # obstore says what is wrong with a URL through errors of several unrelated kinds.
         raise SMDebugValueError(
-            f"expected a URL such as s3://bucket/prefix, got {url!r}: {str(error).splitlines()[0]}"
-        ) from error
-
-
-def checked_url(url: str) -> str:
-    """Returns the URL without a slash at its end.
-
-    Raises:
-        SMDebugValueError: there is a password in it, which everybody would see.
-    """
-    parts = urlsplit(url)
-    if parts.password is not None:
-        shown = url.replace(f"{parts.username}:{parts.password}@", "...@")
-        raise SMDebugValueError(
-            f"expected a URL without credentials, got {shown}, which has some and is shown in "
-            "logs; give them in environment variables such as AWS_ACCESS_KEY_ID"
-        )
-    return url.rstrip("/")
+            f"expected a URL such as s3://bucket/prefix, got {url!r}: "
+            f"{without_secrets(str(error).splitlines()[0])}"
+        ) from None
 
 
 def boto3_options(url: str) -> dict[str, Any]:
@@ -122,11 +107,23 @@ def boto3_options(url: str) -> dict[str, Any]:
         if endpoint is not None:
             options["endpoint"] = endpoint
         return options
-    except (BotoCoreError, ValueError) as error:
+    except (BotoCoreError, ValueError, OSError) as error:
         raise SMDebugValueError(
-            f"boto3 finds no way to {url}: {error}; check the files and variables it is "
+            f"boto3 finds no way to {url}: {_said(error)}; check the files and variables it is "
             "configured with (AWS_PROFILE, AWS_CONFIG_FILE, AWS_ENDPOINT_URL)"
         ) from None
+
+
+def _said(error: Exception) -> str:
+    """What boto3 complains of, without what it repeats of programs, endpoints and keys."""
+    provider = getattr(error, "kwargs", {}).get("provider")
+    if provider is not None:
+        # What follows is what a program has printed, which may be anything.
+        return f"{type(error).__name__}: no credentials from {provider}"
+    if isinstance(error, ValueError):
+        # An endpoint need not look like a URL to have a password in it.
+        return str(error).partition(":")[0]
+    return without_secrets(str(error).partition("\n")[0])
 
 
 def _configured_endpoint(session: Any) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from smdebug.addresses import without_secrets
 from smdebug.exceptions import StoreError
 
 _AWS_KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE where boto3 is installed"
@@ -16,6 +17,10 @@ _DENIED = ("PermissionDeniedError", "UnauthenticatedError")
 _DENIED_CODES = (
     "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken",
 )  # fmt: skip
+
+
+# A session token, a signature, an access key: a server may repeat what it was sent.
+_TOKEN = re.compile(r"(?=[A-Za-z+/=_%-]*\d)[A-Za-z0-9+/=_%-]{16,}")
 
 
 def complaint(url: str, error: Exception) -> StoreError:
@@ -56,6 +61,15 @@ def complaint(url: str, error: Exception) -> StoreError:
     )  # fmt: skip
 
 
+def panic(url: str, error: BaseException) -> StoreError:
+    """Turns a panic of obstore into an error; one is a key that no HTTP header can hold."""
+    return StoreError(
+        f"{url} cannot be asked: {without_secrets(str(error).partition(chr(10))[0])}; check "
+        f"{_keys(url)} for line ends and other characters that do not belong there",
+        refused=True,
+    )
+
+
 def is_elsewhere(error: Exception) -> bool:
     """Whether an error says that a bucket is in another region."""
     return any(mark in str(error) for mark in _ELSEWHERE)
@@ -81,9 +95,10 @@ def _said(text: str) -> str:
     head, _, details = text.partition("\n\nDebug source")
     answer = re.search(r"<Code>(\w+)</Code>(?:.*?<Message>([^<]*)</Message>)?", head, re.DOTALL)
     if answer is not None:
-        return ": ".join(part for part in answer.groups() if part)
+        return ": ".join(_TOKEN.sub("...", part) for part in answer.groups() if part)
     # Without what follows the URL, which may be a signature, and without any body.
-    line = re.sub(r"\?\S*", "", head.partition("\n")[0].partition("<")[0])
+    line = re.sub(r"\?\S*", "", without_secrets(head.partition("\n")[0].partition("<")[0]))
+    line = re.sub(r"(status code: \d+ [A-Za-z' -]+):.*", r"\1", line)
     line = re.sub(r", max_retries: \d+, retry_timeout: \w+ *", "", line)
     line = line.rpartition("Error performing ")[2].strip(" :")
     # The reason of the operating system stands in the details only.

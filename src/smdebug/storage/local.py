@@ -78,7 +78,9 @@ class LocalStore:
                 os.close(descriptor)
             os.replace(temporary, final)
         except BaseException:
-            _remove(temporary)
+            # What is wrong with the place is said by the first error, not by this one.
+            with contextlib.suppress(OSError):
+                _remove(temporary)
             raise
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[str]:

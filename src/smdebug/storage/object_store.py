@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from smdebug.addresses import checked_address
 from smdebug.exceptions import SMDebugRuntimeError, StoreError
 from smdebug.storage.bucket import (
     FIRST,
     LATER,
     boto3_options,
-    checked_url,
     open_bucket,
     region_of,
 )
-from smdebug.storage.complaint import asked_url, complaint, is_elsewhere
+from smdebug.storage.complaint import asked_url, complaint, is_elsewhere, panic
 from smdebug.storage.store import Buffer, check_key, check_prefix
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ObjectStore:
 
     def __init__(self, url: str, **options: Any) -> None:
         """Opens a URL; `options` go to `obstore.store.from_url` (endpoint, region, ...)."""
-        self.url = checked_url(url)
+        self.url = checked_address(url).rstrip("/")
         self._options = options or boto3_options(self.url)
         self._bucket = open_bucket(self.url, self._options, FIRST)
         self._answered = False
@@ -176,6 +176,11 @@ class ObjectStore:
                 raise
             # Not chained: obstore repeats what the store said, keys included.
             raise said from None
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            # No `Exception`: it would end the thread that asks, and with it the job.
+            raise panic(self.url, error) from None
         if not self._answered:
             self._bucket = open_bucket(self.url, self._options, LATER)
             self._answered = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from smdebug.addresses import checked_address
 from smdebug.exceptions import SMDebugValueError
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def open_store(path: str) -> Store:
     text = str(path).strip()
     if not text:
         raise SMDebugValueError("path must name a directory or a URL, got an empty string")
+    checked_address(text)
     match = _SCHEME.match(text)
     scheme = match.group(1).lower() if match else "file"
     if scheme == "file":

@@ -103,7 +103,10 @@ class _GrowingFile:
 
     def write(self, chunks: list[Buffer]) -> None:
         """Adds events; a reader sees them at once."""
-        self._file.write(b"".join(chunks))
+        data = memoryview(b"".join(chunks))
+        while data:
+            # A disk that is nearly full takes a part, and says so only when asked again.
+            data = data[self._file.write(data) :]
 
     def flush(self) -> None:
         """Nothing waits."""

@@ -89,6 +89,11 @@ class Work:
         self.finished = set()
         self.finished_at = None
 
+    def give_up(self) -> None:
+        """Forgets everything, because it cannot be published."""
+        self._open, self._open_weight = [], 0
+        self.published()
+
     def release(self) -> None:
         """Gives the memory of everything taken back to whoever made it."""
         releases, self._releases = self._releases, []

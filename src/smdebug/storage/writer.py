@@ -3,6 +3,8 @@
 The training thread hands over batches and goes on. The queue is bounded in bytes: when it is full
 the training thread waits, and the time is counted. A failure on the thread is kept and raised by
 the next call; nothing ever waits for a thread that has given up.
+
+It has more than 400 lines because both sides of the one lock are in it, to be read together.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import math
 import os
 import threading
 import time
+import traceback
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -37,7 +40,7 @@ _LOOK_UP_SECONDS = 1.0
 # writer looks by itself, which it does this often while there is something to do.
 _NAP_SECONDS = 0.05
 _WAKING_BYTES = 1 << 20
-_THREAD_DIED = WriteFailed("the writer's thread is gone; what waited for it was not written")
+_THREAD_DIED = "the writer's thread is gone; what waited for it was not written"
 
 
 def _check_number(name: str, value: float | None, minimum: float) -> None:
@@ -114,6 +117,9 @@ class RunWriter:
         self._asleep = False
         self._failure: WriteFailed | None = None
         self._unpublished: set[int] = set()
+        # For a directory that is removed meanwhile: the thread's own.
+        self._last_published: int | None = None
+        self._collections = ""
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -216,18 +222,32 @@ class RunWriter:
             # The script's own exception is the one to show.
             logger.exception("the run in %s is not complete", self.store.url)
 
+    @property
+    def lost_steps(self) -> tuple[int, ...]:
+        """The steps that were handed over and will not be published; () while all is well."""
+        with self._changed:
+            return () if self._failure is None else tuple(sorted(self._unpublished))
+
     # ---- the training thread's side; called with the lock held
 
     def _put(self, item: StepBatch | PendingBatch | Order) -> None:
-        if self._thread is None:
-            # A daemon: a script that dies without close() must not hang at exit.
-            self._thread = threading.Thread(target=self._run, name="smdebug-writer", daemon=True)
-            self._thread.start()
+        if self._thread is None and self._failure is None:
+            self._start()
         self._queue.append(item)
         if not isinstance(item, Order):
             self._untaken += item.nbytes
         if self._asleep or self._untaken >= _WAKING_BYTES or self._waiting:
             self._changed.notify_all()
+
+    def _start(self) -> None:
+        # A daemon: a script that dies without close() must not hang at exit.
+        thread = threading.Thread(target=self._run, name="smdebug-writer", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._failure = WriteFailed(f"could not start the thread that writes: {error}")
+            self._raise_failure()
+        self._thread = thread
 
     def _no_room(self, size: int) -> bool:
         return self._queued > self._open_bytes and self._queued + size > self._queue_bytes
@@ -242,6 +262,7 @@ class RunWriter:
         try:
             while self._no_room(size):
                 self._wait()
+                self._lives()
                 self._raise_failure()
         finally:
             self._waiting -= 1
@@ -251,14 +272,19 @@ class RunWriter:
         """Has the thread do something and waits for it."""
         self._put(order)
         self._changed.notify_all()
-        while not order.done and self._failure is not _THREAD_DIED:
+        while not order.done and self._lives():
             self._wait()
 
     def _wait(self) -> None:
         # Looks up now and then: a thread that was killed with the interpreter wakes nobody.
         self._changed.wait(_LOOK_UP_SECONDS)
-        if self._thread is not None and not self._thread.is_alive() and self._queue:
-            self._failure = _THREAD_DIED
+
+    def _lives(self) -> bool:
+        """Whether the thread is there; it may be gone whatever it was doing."""
+        alive = self._thread is not None and self._thread.is_alive()
+        if not alive and self._failure is None:
+            self._failure = WriteFailed(_THREAD_DIED)
+        return alive
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -293,6 +319,8 @@ class RunWriter:
                 self._changed.notify_all()
             if isinstance(item, Order) and item.what == "close":
                 return
+            # Not kept while there is nothing to do: a step may be large.
+            del item
 
     def _next(self, work: Work) -> StepBatch | PendingBatch | Order | None:
         """The next item, or None when something has waited long enough to be published."""
@@ -331,8 +359,11 @@ class RunWriter:
         elif item.what == "finish":
             work.finish()
         elif item.what == "collections":
-            key = collections_key(self.worker, classic=self.format == "v1")
-            self.store.write(key, [item.text.encode()])
+            self._collections = item.text
+            if self._is_gone():
+                self._begin_anew()
+            else:
+                self._write_collections()
         elif item.what == "close":
             work.finish()
             self._publish(work)
@@ -351,19 +382,42 @@ class RunWriter:
         steps = work.finished
         if not steps:
             return
+        gone = self._is_gone()
         if self._reopens:
             # Before there is anything new: who sees that waits for more.
             self.store.delete(END_KEY)
             self._reopens = False
         self._builder.publish()
+        if gone:
+            self._begin_anew()
         self.stats.segments += 1
         self.stats.steps += len(steps)
         self.stats.bytes = self._builder.written
+        self._last_published = max(steps)
         weight = work.weight
         work.published()
         with self._changed:
             self._unpublished -= steps - work.open_steps
         self._make_room(weight)
+
+    def _write_collections(self) -> None:
+        key = collections_key(self.worker, classic=self.format == "v1")
+        self.store.write(key, [self._collections.encode()])
+
+    def _is_gone(self) -> bool:
+        """Whether what was published is there no more; of a bucket it would cost a request."""
+        published = self._last_published is not None
+        return published and not self.store.remote and not self.store.exists()
+
+    def _begin_anew(self) -> None:
+        """Says what is gone with a directory; what comes is saved to a new one."""
+        logger.warning(
+            "%s was removed while a job saves to it: what was published before is gone, all steps "
+            "up to %d; those to come are saved there", self.store.url, self._last_published,
+        )  # fmt: skip
+        self._last_published = None
+        if self._collections:
+            self._write_collections()
 
     def _make_room(self, weight: int, step: int | None = None) -> None:
         with self._changed:
@@ -385,7 +439,9 @@ class RunWriter:
 
     def _fail(self, error: BaseException, work: Work) -> None:
         self._builder.discard()
-        work.release()
+        work.give_up()
+        # The error is kept, and with it whatever tensors were in the hands of who met it.
+        traceback.clear_frames(error.__traceback__)
         with self._changed:
             where = "" if isinstance(error, StoreError) else f" to {self.store.url}"
             failure = WriteFailed(f"could not write{where}: {error}")

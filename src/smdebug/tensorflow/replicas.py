@@ -144,6 +144,10 @@ class ReplicatedOutput:
         for output in self._outputs:
             output.leave()
 
+    def lost_steps(self) -> tuple[int, ...]:
+        """The steps of which one of them could not be published."""
+        return tuple(sorted({step for each in self._outputs for step in each.lost_steps()}))
+
     def update(self, stats: HookStats) -> None:
         stats.collections = {}
         for output in self._outputs:

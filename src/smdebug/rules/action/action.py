@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import checks
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.action.entries import entries_of
 from smdebug.rules.action.failure import without_secrets
@@ -107,7 +106,7 @@ def _action_of(entry: Any, rule_name: str) -> Action:
         raise SMDebugValueError("it has no 'name'")
     name = str(given).strip().lower()
     if name not in _REQUIRED:
-        raise SMDebugValueError(f"its name is {checks.shown(given)}, which is none")
+        raise SMDebugValueError(f"its name is {without_secrets(given)}, which is none")
     if name == "webhook" and "endpoint" not in fields and "url" in fields:
         fields["endpoint"] = fields.pop("url")
     required = _REQUIRED[name]

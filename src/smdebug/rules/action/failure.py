@@ -9,7 +9,7 @@ from urllib.error import HTTPError, URLError
 from smdebug.config import checks
 
 # Where an address or a secret may begin; chat tools put theirs into the path of the address.
-_SECRET = re.compile(r"headers|endpoint|url|:\\*/", re.IGNORECASE)
+_SECRET = re.compile(r"headers|endpoint|url|:\\*/|[^\s\"'\[({]+@", re.IGNORECASE)
 
 
 def reason(error: BaseException) -> str:
@@ -38,6 +38,17 @@ def reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return type(error).__name__
+
+
+def shown_contact(address: str) -> str:
+    """An e-mail address or a number as its owner knows it again, and nobody else.
+
+    Example:
+        >>> shown_contact("me@example.org"), shown_contact("+15550100")
+        ('m...@example.org', '...00')
+    """
+    name, at, host = address.rpartition("@")
+    return f"{name[:1]}...@{host}" if at else f"...{address[-2:]}"
 
 
 def without_secrets(given: object) -> str:

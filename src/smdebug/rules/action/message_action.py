@@ -7,9 +7,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config import checks
+from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.action import aws
 from smdebug.rules.action.base import DEFAULT_MIN_INTERVAL, Action, told_with
-from smdebug.rules.action.failure import reason
+from smdebug.rules.action.failure import reason, shown_contact
 
 if TYPE_CHECKING:
     from smdebug.storage.findings import Finding
@@ -37,7 +38,7 @@ class MessageAction(Action):
 
     Example:
         >>> MessageAction("VanishingGradient", "email", "me@example.org")
-        MessageAction(email to me@example.org)
+        MessageAction(email to m...@example.org)
     """
 
     prepares = True
@@ -52,7 +53,11 @@ class MessageAction(Action):
         super().__init__(rule_name, checks.seconds("min_interval", min_interval))
         kind = message_type.lower() if isinstance(message_type, str) else message_type
         self.message_type = checks.choice("message_type", kind, _ATTRIBUTES)
-        self.message_endpoint = checks.text("endpoint", message_endpoint).strip()
+        if not isinstance(message_endpoint, str) or not message_endpoint.strip():
+            # Not shown: somebody's address.
+            given = type(message_endpoint).__name__
+            raise SMDebugValueError(f"endpoint must be a non-empty string, got a {given}")
+        self.message_endpoint = message_endpoint.strip()
         self._attribute = _ATTRIBUTES[self.message_type]
         self._topic = ""
         self._subscribed = False
@@ -60,7 +65,7 @@ class MessageAction(Action):
 
     @property
     def target(self) -> str:
-        return f"{self.message_type} to {self.message_endpoint}"
+        return f"{self.message_type} to {shown_contact(self.message_endpoint)}"
 
     @property
     def settled(self) -> bool:
@@ -103,7 +108,8 @@ class MessageAction(Action):
                 Endpoint=self.message_endpoint,
                 Attributes={"FilterPolicy": json.dumps({self._attribute: [self.message_endpoint]})},
             )
-            logger.info("%s was subscribed to the SNS topic %s", self.message_endpoint, TOPIC)
+            shown = shown_contact(self.message_endpoint)
+            logger.info("%s was subscribed to the SNS topic %s", shown, TOPIC)
         self._subscribed = True
 
     def _is_subscribed(self, client: Any) -> bool:
