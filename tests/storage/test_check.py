@@ -256,7 +256,8 @@ def test_missing_files(format: str) -> None:
             assert "is not there" in report.damages[0].what
             assert report.damages[0].tensor is not None
         elif key.startswith("collections/"):
-            assert [each.file for each in report.damages] == ["collections/"]
+            # Index files name a run that nothing else speaks of then.
+            assert report.damages[-1].file == "collections/"
         else:
             assert report.damages == []
         if key.startswith("index/"):

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import IndexReaderException
+from smdebug.storage.collections_file import decode_collections
 from smdebug.storage.control import CONTROL_PREFIX
 from smdebug.storage.findings import FINDINGS_PREFIX, check_file
 from smdebug.storage.layout import COLLECTIONS_PREFIX, END_KEY, parse_collections_worker
@@ -69,7 +70,7 @@ class FileCheck:
         worker = parse_collections_worker(key)
         if worker is not None:
             self.workers.add(worker)
-        content = self._json(key)
+        content = decode_collections(self._read(key), key).content
         collections = content.get("collections")
         if not isinstance(collections, dict):
             raise IndexReaderException("no collections are in it")

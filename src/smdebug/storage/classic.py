@@ -21,13 +21,14 @@ from smdebug.reductions import REDUCTION_NAMES, REDUCTIONS_PREFIX, get_reduction
 from smdebug.storage.arrow import pa
 from smdebug.storage.catalog import StepArrays, mode_bit
 from smdebug.storage.index import EMPTY, SCHEMA, table_of
+from smdebug.storage.layout import is_event_file_of
 from smdebug.storage.raw import Place
 
 if TYPE_CHECKING:
     from smdebug.storage.layout import IndexName
 
 _SEQ = -(10**6)
-_SEAL = re.compile(rb', "crc32c": "([0-9a-f]{8})"}\s*$')
+_SEAL = re.compile(rb', "crc32c": "([0-9a-f]{8})"}\Z')
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,16 @@ class ClassicStep:
     originals: dict[str, str]
     # Rows of format v1 are older than any of v2 in the same run.
     seq: int = _SEQ
+    # The name of the run it belongs to; None when it says none.
+    run: str | None = None
 
 
 def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
     """Parses and checks an index file of format v1.
 
     Raises:
-        IndexReaderException: it is not such a file, or its checksum is wrong.
+        IndexReaderException: it is not such a file, its checksum is wrong, or it is that of
+            another step, worker or time.
         SMDebugValueError: its mode step is negative.
     """
     content = checked_json(data, key)
@@ -83,11 +87,41 @@ def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
         raise SMDebugValueError(f"{key}: mode_step must not be negative, got {mode_step}")
     if tensors and event_file is None:
         raise IndexReaderException(f"{key}: tensors are listed without a file to read them from")
-    places = list(tensors.values())
-    seq = _SEQ + name.attempt
+    if event_file is not None and not is_event_file_of(event_file, key):
+        raise IndexReaderException(
+            f"{key}: it names the event file {event_file}, which is not that of its name"
+        )
     return ClassicStep(
-        name.step, mode, mode_step, event_file, tuple(tensors), places, shapes, originals, seq
+        name.step,
+        mode,
+        mode_step,
+        event_file,
+        tuple(tensors),
+        list(tensors.values()),
+        shapes,
+        originals,
+        _SEQ + name.attempt,
+        _run(content.get("origin"), key, name),
     )
+
+
+def _run(origin: Any, key: str, name: IndexName) -> str | None:
+    """The run a file says it is of, once its step, its worker and its age are those of its name."""
+    if origin is None:
+        return None
+    if not isinstance(origin, dict):
+        raise IndexReaderException(f"{key}: 'origin' must be an object, got {origin!r}")
+    for field, expected in (("step", name.step), ("worker", name.worker)):
+        if origin.get(field) != expected:
+            raise IndexReaderException(
+                f"{key}: the file is that of {field} {origin.get(field)!r}, not of {expected!r}"
+            )
+    attempt, run = origin.get("attempt"), origin.get("run")
+    if not isinstance(attempt, int) or attempt < name.attempt:
+        raise IndexReaderException(
+            f"{key}: the file is older than the {name.attempt}. time its step was saved again"
+        )
+    return run if isinstance(run, str) else None
 
 
 def _text(value: Any, optional: bool = False) -> Any:

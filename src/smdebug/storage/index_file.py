@@ -14,6 +14,7 @@ from smdebug.storage.arrow import pa, pc, pq
 from smdebug.storage.catalog import StepArrays, mode_numbers, one_array
 from smdebug.storage.index import (
     EMPTY,
+    RUN_KEY,
     SCHEMA,
     TEXT_COLUMNS,
     chunk_ranges,
@@ -75,6 +76,7 @@ class IndexFile:
     Attributes:
         metadata: what the footer says.
         nbytes: the size of the file.
+        run: the name of the run it belongs to; None when it says none.
 
     Raises:
         IndexReaderException: the file is damaged, cut, or not an index file.
@@ -98,6 +100,8 @@ class IndexFile:
         footer = self._bytes.footer()
         self._sums = open_seal(footer)
         metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(footer)))
+        run = (metadata.metadata or {}).get(RUN_KEY)
+        self.run = None if run is None else run.decode("utf-8", "replace")
         self._ranges = chunk_ranges(metadata)
         if len(self._ranges) != len(self._sums):
             raise IndexReaderException("the seal does not fit the file")
@@ -120,6 +124,28 @@ class IndexFile:
         self._names: dict[str, int] | None = None
         self._stretches: dict[int, dict[str, tuple[int, int]]] = {}
         self._known: dict[tuple[int, str], Any] = {}
+
+    def check_name(self, name: IndexName) -> None:
+        """Compares the rows with the name of their file, by the statistics alone.
+
+        Raises:
+            IndexReaderException: they are not what the name says, as in a file that was renamed.
+        """
+        low, high = self.step_range()
+        if low <= high and low != name.step:
+            raise IndexReaderException(
+                f"{self.key}: the file begins with step {low}, its name says {name.step}"
+            )
+        for group in range(self.metadata.num_row_groups):
+            workers, seqs = self._bounds(group, "worker"), self._bounds(group, "seq")
+            if workers is not None and workers != (name.worker, name.worker):
+                raise IndexReaderException(
+                    f"{self.key}: the file has rows of worker {workers[0]}, not of {name.worker}"
+                )
+            if seqs is not None and name.seq is not None and seqs[1] > name.seq:
+                raise IndexReaderException(
+                    f"{self.key}: the file has rows of segment {seqs[1]}, which came later than it"
+                )
 
     # ---- the catalogue
 

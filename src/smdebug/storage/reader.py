@@ -6,7 +6,6 @@ More than 400 lines because both formats become one here, and every question abo
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import time
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from smdebug.exceptions import IndexReaderException
 from smdebug.storage.arrow import pa
 from smdebug.storage.catalog import Segment, StepArrays
 from smdebug.storage.classic import ClassicSegment, ClassicStep, parse_classic
+from smdebug.storage.collections_file import decode_collections
+from smdebug.storage.identity import RunNames
 from smdebug.storage.index import EMPTY, SCHEMA, newest_rows
 from smdebug.storage.index_file import ColumnCache, IndexFile
 from smdebug.storage.layout import (
@@ -69,6 +70,7 @@ class RunReader:
         self._cache = ColumnCache()
         self._gathered = ColumnCache()
         self._raw = RawReader(store)
+        self._runs = RunNames(store)
         self._seen: set[str] = set()
         self._files: dict[str, IndexFile] = {}
         self._classic: list[ClassicSegment] = []
@@ -106,20 +108,16 @@ class RunReader:
         """The collections files by worker, parsed.
 
         Raises:
-            IndexReaderException: one of them is not a JSON object.
+            IndexReaderException: one of them is damaged, or is not a JSON object.
         """
         found = {}
         for key in self.store.list(COLLECTIONS_PREFIX):
             worker = parse_collections_worker(key)
             if worker is None:
                 continue
-            try:
-                content = json.loads(bytes(self.store.read(key)))
-            except (ValueError, RecursionError) as error:
-                raise IndexReaderException(f"{key}: not JSON: {error}") from error
-            if not isinstance(content, dict):
-                raise IndexReaderException(f"{key}: expected a JSON object")
-            found[worker] = content
+            file = decode_collections(self.store.read(key), key)
+            self._runs.take(worker, file.run)
+            found[worker] = file.content
         return found
 
     def refresh(
@@ -185,6 +183,8 @@ class RunReader:
 
     def _open_file(self, key: str, name: IndexName) -> IndexFile:
         file = IndexFile(self.store, key, name, self._cache)
+        file.check_name(name)
+        self._runs.check(key, name.worker, file.run)
         # Read here and not later, so that a file that vanishes is noticed while it can be replaced.
         _ = file.steps
         return file
@@ -194,7 +194,9 @@ class RunReader:
             key, name = item
             if name.attempt:
                 key = classic_index_key(name.step, name.worker)
-            return parse_classic(bytes(self.store.read(key)), key, name)
+            step = parse_classic(bytes(self.store.read(key)), key, name)
+            self._runs.check(key, name.worker, step.run)
+            return step
 
         by_worker: dict[str, list[ClassicStep]] = {}
         for (_, name), step in zip(items, self._each(parse, items), strict=True):

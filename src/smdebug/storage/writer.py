@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError, StoreError, WriteFailed
 from smdebug.storage.batch import PendingBatch, StepBatch
 from smdebug.storage.classic_builder import ClassicBuilder
+from smdebug.storage.collections_file import encode_collections
 from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.pace import flush_interval
 from smdebug.storage.segment import SegmentBuilder
@@ -332,7 +333,8 @@ class RunWriter:
             work.finish()
         elif item.what == "collections":
             key = collections_key(self.worker, classic=self.format == "v1")
-            self.store.write(key, [item.text.encode()])
+            run = self._builder.identity.make()
+            self.store.write(key, [encode_collections(item.text, self.worker, run)])
         elif item.what == "close":
             work.finish()
             self._publish(work)
