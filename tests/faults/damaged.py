@@ -10,7 +10,6 @@ import logging
 import os
 import random
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -20,12 +19,12 @@ import numpy as np
 
 from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
-from smdebug.exceptions import SMDebugError, TensorUnavailableForStep
+from smdebug.exceptions import SMDebugError
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.check import check_run
 from smdebug.storage.findings import Finding, read_reports, write_findings, write_report
-from smdebug.storage.layout import END_KEY, parse_index_key
+from smdebug.storage.layout import END_KEY
 from smdebug.storage.memory import MemoryStore
 from smdebug.storage.raw import VALUE_COLUMNS
 from smdebug.storage.writer import RunWriter
@@ -34,9 +33,11 @@ from smdebug.trials.trial import Trial
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from smdebug.storage.damage import CheckReport
+
     Files = dict[str, bytes]
     Facts = dict[Any, Any]
-    Group = tuple[str, Callable[[], Facts]]
+    Truth = dict[str, Facts]
 
 SEED = 1034
 STEPS = range(6)
@@ -64,15 +65,19 @@ class Run:
         files: the sound run.
         earlier: the same run at an earlier moment.
         other: a run of the same steps, tensors and shapes, with other values and one step more.
-        truth: everything that the sound run says.
+        asked: what there is to ask about.
+        truth: everything that the sound run says, by question.
         before: everything that it said at the earlier moment.
+        remarks: what a check remarks about the sound run.
     """
 
     files: Files
     earlier: Files
     other: Files
-    truth: Facts
-    before: Facts
+    asked: Asked
+    truth: Truth
+    before: Truth
+    remarks: set[tuple[str, int]]
 
 
 def batch_of(worker: str, step: int, number: int) -> StepBatch:
@@ -156,8 +161,11 @@ def run_of(kind: str) -> Run:
     other = MemoryStore()
     _, others = write_job(other, kind, range(len(STEPS) + 1), 7, ("text",))
     others = add_findings(others, 7)
-    truth, before = facts_of(stored(files)), facts_of(stored(earlier))
-    return Run(files, earlier, others, truth, before)
+    asked, truth = truth_of(stored(files))
+    _, before = truth_of(stored(earlier), asked)
+    report = check_run(stored(files))
+    assert report.damages == []
+    return Run(files, earlier, others, asked, truth, before, remarks_of(report))
 
 
 class RemoteStore(MemoryStore):
@@ -186,43 +194,47 @@ def plain(value: Any) -> Any:
     return repr(value)
 
 
-def facts_of(store: MemoryStore) -> Facts:
-    """All facts of a run that is sound."""
-    found: Facts = {}
+@dataclass(frozen=True)
+class Asked:
+    """What there is to ask about."""
+
+    names: list[str]
+    steps: list[int]
+    workers: list[str]
+
+
+def asked_of(trial: Trial) -> Asked:
+    return Asked(trial.tensor_names(), trial.steps(), trial.workers())
+
+
+def truth_of(store: MemoryStore, asked: Asked | None = None) -> tuple[Asked, Truth]:
+    """All facts of a run that is sound, by question."""
     trial = Trial("memory://run", store=store, wait_seconds=0)
-    for _, answer in questions(trial, None):
-        # Of what was not saved there is no fact.
-        with suppress(TensorUnavailableForStep):
-            found.update(answer())
-    return found
+    asked = asked or asked_of(trial)
+    found: Truth = {}
+    for question, answer in questions(trial, asked):
+        try:
+            found[question] = answer()
+        except SMDebugError as error:
+            # What was not saved is an answer as well.
+            found[question] = {"error": type(error).__name__}
+    return asked, found
 
 
-def questions(trial: Trial, truth: Facts | None) -> Iterator[Group]:
-    """Everything a trial can be asked, in groups that fail together.
-
-    Args:
-        trial: the run.
-        truth: what there is to ask about; None asks about what the trial itself has.
-    """
-    # Asked about what there was, not about what is left of it.
-    names = trial.tensor_names() if truth is None else truth["asked", "names"]
-    steps = trial.steps() if truth is None else truth["asked", "steps"]
-    workers = trial.workers() if truth is None else truth["asked", "workers"]
-    if truth is None:
-        asked = {("asked", "names"): names, ("asked", "steps"): steps}
-        yield "asked", lambda: {**asked, ("asked", "workers"): workers}
-    yield "steps", partial(_steps, trial, steps)
-    yield "names", partial(_names, trial, steps)
+def questions(trial: Trial, asked: Asked) -> Iterator[tuple[str, Callable[[], Facts]]]:
+    """Everything a trial can be asked, about what there was: not about what is left of it."""
+    yield "steps", partial(_steps, trial, asked.steps)
+    yield "names", partial(_names, trial, asked.steps)
     yield "collections", partial(_collections, trial)
     yield "arrow", partial(_arrow, trial)
     yield "times", partial(_times, trial)
     yield "findings", partial(_findings, trial)
-    for name in names:
-        yield "tensor", partial(_tensor, trial, name)
-        for worker in workers:
-            yield "values", partial(_values, trial, name, worker)
-            for step in steps:
-                yield "reductions", partial(_reductions, trial, name, worker, step)
+    for name in asked.names:
+        yield f"tensor {name}", partial(_tensor, trial, name)
+        for worker in asked.workers:
+            yield f"values {name} {worker}", partial(_values, trial, name, worker)
+            step = asked.steps[len(name + worker) % len(asked.steps)]
+            yield f"step {name} {worker}", partial(_at_step, trial, name, worker, step)
 
 
 def _steps(trial: Trial, steps: list[int]) -> Facts:
@@ -230,9 +242,9 @@ def _steps(trial: Trial, steps: list[int]) -> Facts:
     for mode in ModeKeys:
         found |= {("step", mode.name, step): True for step in trial.steps(mode)}
     for step in steps:
-        mode, mode_step = trial.mode_modestep(step)
-        if mode is not None:
-            found["mode of", step] = (mode.name, mode_step)
+        mode_of, mode_step = trial.mode_modestep(step)
+        if mode_of is not None:
+            found["mode of", step] = (mode_of.name, mode_step)
     return found
 
 
@@ -244,7 +256,7 @@ def _names(trial: Trial, steps: list[int]) -> Facts:
 
 
 def _collections(trial: Trial) -> Facts:
-    found: Facts = {("workers",): (trial.workers(), trial.num_workers)}
+    found: Facts = {"workers": (trial.workers(), trial.num_workers)}
     for name, collection in trial.collections().items():
         found["collection", name] = collection.to_json()
         members = [each for each in trial.tensor_names() if collection.matches(each)]
@@ -255,48 +267,50 @@ def _collections(trial: Trial) -> Facts:
 def _arrow(trial: Trial) -> Facts:
     rows = trial.to_arrow().to_pylist()
     return {
-        ("row", row["worker"], row["step"], row["tensor"], column): plain(value)
+        (row["worker"], row["step"], row["tensor"], column): plain(value)
         for row in rows
         for column, value in row.items()
         # Where a row lies is no answer, and changes when files are joined.
         if column not in ("seq", "position", "event_file", "offset", "length", "checksum", "digest")
+        and value is not None
     }
 
 
 def _times(trial: Trial) -> Facts:
     table = trial.to_arrow([*VALUE_COLUMNS, "time", "worker", "tensor"])
     keys = zip(*(table[name].to_pylist() for name in ("worker", "step", "tensor")), strict=True)
-    times = trial.row_times(table)
-    return {("time", *key): time for key, time in zip(keys, times, strict=True)}
+    return dict(zip(keys, trial.row_times(table), strict=True))
 
 
 def _findings(trial: Trial) -> Facts:
-    found: Facts = {("finding", each.message): str(each.to_dict()) for each in trial.findings()}
+    found: Facts = {("finding", str(each.to_dict())): True for each in trial.findings()}
     reports = read_reports(trial.store)
     return {**found, **{("report", number): str(each) for number, each in enumerate(reports)}}
 
 
 def _tensor(trial: Trial, name: str) -> Facts:
     tensor = trial.tensor(name)
-    found: Facts = {("tensor step", name, step): True for step in tensor.steps()}
-    found |= {("shape", name, step): shape for step, shape in tensor.shapes().items()}
-    if name in ("loss", "big"):
-        steps, values = tensor.series()
-        found |= {("series", name, s): plain(v) for s, v in zip(steps.tolist(), values)}
-    elif name != "text":
-        steps, values = tensor.series("l2")
-        found |= {("l2", name, s): plain(v) for s, v in zip(steps.tolist(), values.tolist())}
+    found: Facts = {("step", step): True for step in tensor.steps()}
+    found |= {("shape", step): shape for step, shape in tensor.shapes().items()}
+    if name != "text":
+        steps, values = tensor.series(None if name in ("loss", "big") else "l2")
+        pairs = zip(steps.tolist(), values.tolist(), strict=True)
+        found |= {("series", step): plain(value) for step, value in pairs}
     return found
 
 
 def _values(trial: Trial, name: str, worker: str) -> Facts:
     values = trial.tensor(name).values(worker=worker)
-    return {("value", name, worker, step): plain(value) for step, value in values.items()}
+    return {step: plain(value) for step, value in values.items()}
 
 
-def _reductions(trial: Trial, name: str, worker: str, step: int) -> Facts:
-    found = trial.tensor(name).reduction_values(step, worker=worker)
-    return {("reduction", name, worker, step, *which): plain(v) for which, v in found.items()}
+def _at_step(trial: Trial, name: str, worker: str, step: int) -> Facts:
+    tensor = trial.tensor(name)
+    reductions = tensor.reduction_values(step, worker=worker)
+    found: Facts = {which: plain(value) for which, value in reductions.items()}
+    if name not in ("norm", "shape"):
+        found["value"] = plain(tensor.value(step, worker=worker))
+    return found
 
 
 # ---- damages
@@ -315,10 +329,6 @@ class Damage:
     what: str
     files: Files
     keys: list[str]
-
-    @property
-    def changes(self) -> bool:
-        return bool(self.keys)
 
 
 def damage(run: Run, rng: random.Random) -> Damage:
@@ -496,30 +506,32 @@ def try_damages(kind: str, numbers: Sequence[int]) -> Outcome:
 def _try_one(run: Run, done: Damage, remote: bool, where: str, outcome: Outcome) -> None:
     outcome.tried[done.what] += 1
     about = f"{where}: {done.what}: {', '.join(done.keys)[:200]}"
-    errors: list[str] = []
-    absent = False
-    for group, answer in _asked(stored(done.files, remote), run):
+    refused = absent = False
+    for question, answer in _asked(stored(done.files, remote), run):
+        expected = run.truth.get(question, {})
         try:
             facts = answer()
         except SMDebugError as error:
-            errors.append(str(error))
+            refused |= expected.get("error") != type(error).__name__
             continue
         except Exception as error:
-            outcome.wrong.append(f"{about}: {group} raised {error!r}")
+            outcome.wrong.append(f"{about}: {question} raised {error!r}")
             continue
-        wrong, missing = compared(group, facts, run, done)
-        absent |= missing
-        if wrong is not None:
-            outcome.wrong.append(f"{about}: {group} says {wrong}")
-    said = _check(done, remote, about, outcome)
-    outcome.refused[done.what] += bool(errors)
+        if facts == expected:
+            continue
+        if may_be(question, facts, run, done):
+            absent = True
+        else:
+            outcome.wrong.append(f"{about}: {question}: {_difference(facts, expected)}")
+    said = _check(run, done, remote, about, outcome)
+    outcome.refused[done.what] += refused
     outcome.checked[done.what] += said
-    outcome.absent[done.what] += absent and not errors
-    if done.changes and not said and not harmless(run, done):
-        outcome.unnamed.append(f"{about}; errors: {errors[:1]}")
+    outcome.absent[done.what] += absent
+    if done.keys and not said and not may_be_silent(done):
+        outcome.unnamed.append(f"{about}; refused: {refused}")
 
 
-def _asked(store: MemoryStore, run: Run) -> Iterator[Group]:
+def _asked(store: MemoryStore, run: Run) -> Iterator[tuple[str, Callable[[], Facts]]]:
     trial = None
 
     def opened() -> Facts:
@@ -529,82 +541,43 @@ def _asked(store: MemoryStore, run: Run) -> Iterator[Group]:
 
     yield "opening", opened
     if trial is not None:
-        yield from questions(trial, run.truth)
+        yield from questions(trial, run.asked)
 
 
-_GROUPS = {
-    "steps": ("mode", "step", "mode of"),
-    "names": ("name", "name at"),
-    "collections": ("workers", "collection", "member"),
-    "arrow": ("row",),
-    "times": ("time",),
-    "findings": ("finding", "report"),
-}
+def _difference(facts: Facts, expected: Facts) -> str:
+    for key in {**facts, **expected}:
+        if facts.get(key) != expected.get(key):
+            return f"{key} is {facts.get(key)!r:.90}, not {expected.get(key)!r:.90}"
+    return ""
 
 
-def compared(group: str, facts: Facts, run: Run, done: Damage) -> tuple[str | None, bool]:
-    """What of an answer is wrong, and whether something of it is missing."""
-    other = [key for key, value in facts.items() if run.truth.get(key) != value]
-    if other and not may_be_earlier(group, other, facts, run, done):
-        first = other[0]
-        return f"{first}: {facts[first]!r:.80}, not {run.truth.get(first)!r:.80}", False
-    expected = _expected(group, facts, run)
-    missing = [key for key in expected if key not in facts]
-    if missing and not may_be_absent(done):
-        return f"nothing of {missing[0]}", False
-    return None, bool(missing or other)
+def may_be(question: str, facts: Facts, run: Run, done: Damage) -> bool:
+    """Whether an answer is not that of the sound run, and yet as good as can be.
 
-
-def _expected(group: str, facts: Facts, run: Run) -> list[Any]:
-    """The facts that an answer of this group must have."""
-    if group in _GROUPS:
-        return [key for key in run.truth if key[0] in _GROUPS[group]]
-    # Of a tensor and a worker: those that share the beginning of their keys.
-    if group == "opening" or not facts:
-        return []
-    first = next(iter(facts))
-    if group == "tensor":
-        kinds = ("tensor step", "shape", "series", "l2")
-        return [key for key in run.truth if key[0] in kinds and key[1] == first[1]]
-    length = 3 if group == "values" else 4
-    return [key for key in run.truth if key[:length] == first[:length]]
-
-
-def may_be_absent(done: Damage) -> bool:
-    """A file that is gone is missed only where another one names it."""
-    return done.what == "a file deleted"
-
-
-def may_be_earlier(group: str, other: list[Any], facts: Facts, run: Run, done: Damage) -> bool:
-    """What a run said at an earlier time was right then, and nobody knows that time has passed.
-
-    So it is with a collections file that is put back, and where the file that says that a step was
-    saved again is deleted.
+    A file that is gone is missed only where another one names it; what it said is not there then,
+    or is what was said before it was written. So it is with a collections file of an earlier time:
+    nobody knows that there was a later one.
     """
-    if done.what not in ("a file of an earlier time", "a file deleted"):
-        return False
-    if done.what == "a file of an earlier time":
-        if not all(key.startswith("collections/") for key in done.keys):
-            return False
-        return group == "collections"
-    return all(run.before.get(key) == facts[key] for key in other)
+    expected, before = run.truth.get(question, {}), run.before.get(question, {})
+    if done.what == "a file deleted":
+        return all(value in (expected.get(key), before.get(key)) for key, value in facts.items())
+    stale = done.what == "a file of an earlier time" and question == "collections"
+    return stale and facts == before
 
 
-def harmless(run: Run, done: Damage) -> bool:
-    """Whether a check may be silent: nothing that has a meaning is other than it was."""
-    return done.what in ("a file deleted", "a file of an earlier time")
+def may_be_silent(done: Damage) -> bool:
+    """Whether a check may say nothing: everything that is there is as it was written."""
+    return done.what in ("a file deleted", "a file of an earlier time", "a file twice")
 
 
-def _check(done: Damage, remote: bool, about: str, outcome: Outcome) -> bool:
+def _check(run: Run, done: Damage, remote: bool, about: str, outcome: Outcome) -> bool:
     try:
         report = check_run(stored(done.files, remote))
     except Exception as error:
         outcome.wrong.append(f"{about}: check raised {error!r}")
         return True
-    remarks = [each for each in report.remarks if not each.what.startswith("index files without")]
-    return bool(report.damages or remarks)
+    return bool(report.damages) or remarks_of(report) != run.remarks
 
 
-def known_index(files: Files) -> list[str]:
-    """The index files among files."""
-    return [key for key in files if parse_index_key(key) is not None]
+def remarks_of(report: CheckReport) -> set[tuple[str, int]]:
+    return {(each.what, each.count) for each in report.remarks}

@@ -207,7 +207,9 @@ class ClassicSegment:
             for name in (*step.shapes, *record.places):
                 self.names[name] = self.names.get(name, 0) | mode_bit(step.mode)
         rows = [[step.step, step.mode, step.mode_step, step.seq] for step, _ in self._steps]
-        self._event_files = {step.step: step.event_file for step, _ in self._steps}
+        self._first_places = {
+            step.step: place for step, _ in self._steps if (place := _first_place(step)) is not None
+        }
         self.steps = StepArrays(*np.array(rows, np.int64).reshape(-1, 4).T)
 
     def rows(
@@ -244,9 +246,9 @@ class ClassicSegment:
         steps = [step for step, _ in self._steps if begin <= step.step < end]
         return ClassicSegment(self.worker, steps, self._read_scalars)
 
-    def event_file(self, step: int) -> str | None:
-        """The event file of a step."""
-        return self._event_files.get(step)
+    def first_place(self, step: int) -> Place | None:
+        """The first record of a step, in its event file."""
+        return self._first_places.get(step)
 
     def present_columns(self) -> set[str]:
         """The columns that hold at least one value."""
@@ -289,6 +291,13 @@ class ClassicSegment:
         ]
         values[saved] = self._read_scalars(wanted)
         return pa.array(values, mask=~saved)
+
+
+def _first_place(step: ClassicStep) -> Place | None:
+    if step.event_file is None or not step.places:
+        return None
+    number = min(range(len(step.places)), key=lambda each: step.places[each][0])
+    return Place(step.event_file, *step.places[number], step.names[number], step.step, True)
 
 
 def _raw(field: int) -> Callable[[ClassicStep, dict[str, int], str], int | None]:

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import time as clock
-import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import crc32c
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import pa, pq
+from smdebug.storage.identity import run_names
+from smdebug.storage.sealed_name import has_seal, is_sealed, resealed_name, sealed_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from smdebug.storage.store import Store
 
 FINDINGS_PREFIX = "findings/"
-_CHECKSUM = re.compile(r"-[0-9a-f]{8}-([0-9a-f]{8})\.[a-z]+$")
 _SCHEMA = pa.schema(
     [
         pa.field("rule", pa.string(), nullable=False),
@@ -153,6 +150,18 @@ def _report(store: Store, key: str) -> dict[str, Any]:
     return report
 
 
+def copy_findings(source: Store, target: Store) -> None:
+    """Copies findings and reports into a copy of their run, which has another name.
+
+    Raises:
+        IndexReaderException: one of them is damaged.
+    """
+    run = next(run_names(target), None)
+    for key in source.list(FINDINGS_PREFIX):
+        content = _checked(source, key)
+        target.write(resealed_name(key, content, run), [content])
+
+
 def check_file(store: Store, key: str) -> int:
     """Reads a file of findings, or a report, and returns how many bytes it has.
 
@@ -160,7 +169,7 @@ def check_file(store: Store, key: str) -> int:
         IndexReaderException: it is damaged.
         KeyError: it is gone.
     """
-    if _CHECKSUM.search(key) is None:
+    if not has_seal(key):
         raise IndexReaderException(f"{key}: the name holds no checksum")
     if key.endswith(".parquet"):
         list(_read(store, key))
@@ -170,10 +179,8 @@ def check_file(store: Store, key: str) -> int:
 
 
 def _write(store: Store, ending: str, content: memoryview) -> str:
-    # Sorted by time; the next part keeps two programs that look at once apart; the last one is the
-    # checksum: Parquet's own leave the headers of pages open.
-    moment, mark = int(clock.time() * 1000), uuid.uuid4().hex[:8]
-    key = f"{FINDINGS_PREFIX}{moment:013d}-{mark}-{crc32c.crc32c(content):08x}.{ending}"
+    # With a checksum in the name: Parquet's own leave the headers of pages open.
+    key = sealed_name(FINDINGS_PREFIX, ending, content, next(run_names(store), None))
     store.write(key, [content])
     return key
 
@@ -185,9 +192,13 @@ def _checked(store: Store, key: str) -> bytes:
         IndexReaderException: they are not.
     """
     content = bytes(store.read(key))
-    match = _CHECKSUM.search(key)
-    if match and int(match[1], 16) != crc32c.crc32c(content):
-        raise IndexReaderException(f"{key}: damaged: its checksum is not that of its name")
+    # In the name of the first worker there was, or of a run without names.
+    runs = (*run_names(store), None) if has_seal(key) else ()
+    if runs and not any(is_sealed(key, content, run) for run in runs):
+        raise IndexReaderException(
+            f"{key}: damaged, renamed, or left here by another run: its checksum is not that of "
+            "its name"
+        )
     return content
 
 

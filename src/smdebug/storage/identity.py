@@ -7,14 +7,21 @@ A job that goes on with a run goes on with its name.
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from smdebug.exceptions import IndexReaderException, SMDebugError
 from smdebug.storage.collections_file import decode_collections
-from smdebug.storage.layout import INDEX_PREFIX, collections_key, parse_index_key
+from smdebug.storage.layout import (
+    COLLECTIONS_PREFIX,
+    INDEX_PREFIX,
+    collections_key,
+    parse_collections_worker,
+    parse_index_key,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from smdebug.storage.layout import IndexName
     from smdebug.storage.store import Store
@@ -114,7 +121,15 @@ class RunNames:
             )
 
 
-def _stored_run(store: Store, worker: str) -> str | None | Exception:
+def run_names(store: Store) -> Iterator[str | None]:
+    """What the collections files call the run, each worker its part; damaged ones say nothing."""
+    for key in store.list(COLLECTIONS_PREFIX):
+        if parse_collections_worker(key) is not None:
+            with suppress(KeyError, IndexReaderException):
+                yield decode_collections(store.read(key), key).run
+
+
+def _stored_run(store: Store, worker: str) -> str | Exception | None:
     """What the collections file of a worker says, or why it does not."""
     failure: Exception = KeyError(worker)
     for key in dict.fromkeys(collections_key(worker, classic) for classic in (False, True)):

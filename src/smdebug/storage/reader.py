@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from smdebug.exceptions import IndexReaderException
+from smdebug.exceptions import DataCorrupted, IndexReaderException
 from smdebug.storage.arrow import pa
 from smdebug.storage.catalog import Segment, StepArrays
 from smdebug.storage.classic import ClassicSegment, ClassicStep, parse_classic
@@ -377,19 +377,41 @@ class RunReader:
 
     def read_times(self, places: Sequence[Place]) -> list[float]:
         """When records were made; see `RawReader.read_times`."""
-        return self._raw.read_times(places)
+        return self._expected(lambda: self._raw.read_times(places))
 
     def classic_time(self, worker: str, step: int) -> float | None:
         """When the first record of a v1 step was made, whose index does not say it."""
-        found = [each.event_file(step) for each in self._classic if each.worker == worker]
-        files = [file for file in found if file is not None]
-        return self._raw.file_time(files[-1]) if files else None
+        found = [each.first_place(step) for each in self._classic if each.worker == worker]
+        places = [place for place in found if place is not None]
+        if not places:
+            return None
+        if places[-1].checksum is None:
+            # Nothing could be verified by reading all of it, as it may be large.
+            return self._expected(lambda: self._raw.file_time(places[-1].event_file))
+        return self.read_times([places[-1]])[0]
 
     def _read_scalars(self, places: list[Place]) -> list[float]:
-        return [float(value.reshape(-1)[0]) for value in self.read_values(places)]
+        values = self._expected(lambda: self.read_values(places))
+        return [_number(value, place) for value, place in zip(values, places, strict=True)]
+
+    def _expected(self, read: Callable[[], R]) -> R:
+        """Reads what lies in event files; those of format v1 are never replaced by others."""
+        try:
+            return read()
+        except KeyError as error:
+            raise DataCorrupted("the event file is not there", key=str(error.args[0])) from error
 
     def _each(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return each(self.store, work, items)
+
+
+def _number(value: Array, place: Place) -> float:
+    if value.size != 1 or value.dtype.kind in "SUOc":
+        raise DataCorrupted(
+            f"expected one number, got shape {value.shape} of {value.dtype}",
+            key=place.event_file, offset=place.offset, tensor=place.tensor,
+        )  # fmt: skip
+    return float(value.reshape(-1)[0])
 
 
 @dataclass(frozen=True)
