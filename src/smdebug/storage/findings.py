@@ -10,6 +10,7 @@ import dataclasses
 import json
 import time as clock
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import IndexReaderException
@@ -180,7 +181,12 @@ def check_file(store: Store, key: str) -> int:
 
 def _write(store: Store, ending: str, content: memoryview) -> str:
     # With a checksum in the name: Parquet's own leave the headers of pages open.
-    key = sealed_name(FINDINGS_PREFIX, ending, content, next(run_names(store), None))
+    try:
+        run = next(run_names(store), None)
+    except IndexReaderException:
+        # Damaged; what is found all the same is kept.
+        run = None
+    key = sealed_name(FINDINGS_PREFIX, ending, content, run)
     store.write(key, [content])
     return key
 
@@ -192,9 +198,14 @@ def _checked(store: Store, key: str) -> bytes:
         IndexReaderException: they are not.
     """
     content = bytes(store.read(key))
-    # In the name of the first worker there was, or of a run without names.
-    runs = (*run_names(store), None) if has_seal(key) else ()
-    if runs and not any(is_sealed(key, content, run) for run in runs):
+    if not has_seal(key):
+        return content
+    # With the name of the first worker there was, or of a run without names.
+    try:
+        sealed = any(is_sealed(key, content, run) for run in chain([None], run_names(store)))
+    except IndexReaderException as error:
+        raise IndexReaderException(f"{key}: cannot be checked: {error}") from error
+    if not sealed:
         raise IndexReaderException(
             f"{key}: damaged, renamed, or left here by another run: its checksum is not that of "
             "its name"

@@ -122,10 +122,14 @@ class RunNames:
 
 
 def run_names(store: Store) -> Iterator[str | None]:
-    """What the collections files call the run, each worker its part; damaged ones say nothing."""
+    """What the collections files call the run, each worker its part.
+
+    Raises:
+        IndexReaderException: one of them is damaged.
+    """
     for key in store.list(COLLECTIONS_PREFIX):
         if parse_collections_worker(key) is not None:
-            with suppress(KeyError, IndexReaderException):
+            with suppress(KeyError):
                 yield decode_collections(store.read(key), key).run
 
 
