@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.arrow import pa, pq
+from smdebug.storage.arrow import PARQUET_ERRORS, pa, pq
 from smdebug.storage.identity import run_names
 from smdebug.storage.sealed_name import has_seal, is_sealed, resealed_name, sealed_name
 
@@ -224,5 +224,5 @@ def _read(store: Store, key: str) -> Iterable[Finding]:
         table = file.read(use_threads=False)
         rows = table.select(_SCHEMA.names).cast(_SCHEMA).to_pylist()
         return [Finding(**{**row, "mode": ModeKeys[row["mode"]]}) for row in rows]
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+    except (*PARQUET_ERRORS, KeyError) as error:
         raise IndexReaderException(f"{key}: not a file of findings: {error}") from error

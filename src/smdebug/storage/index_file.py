@@ -10,18 +10,19 @@ import crc32c
 import numpy as np
 
 from smdebug.exceptions import IndexReaderException
-from smdebug.storage.arrow import pa, pc, pq
+from smdebug.storage.arrow import PARQUET_ERRORS, pa, pc, pq
 from smdebug.storage.catalog import StepArrays, mode_numbers, one_array
 from smdebug.storage.index import (
     EMPTY,
+    ROWS_PER_GROUP,
     RUN_KEY,
     SCHEMA,
     TEXT_COLUMNS,
-    chunk_ranges,
     open_seal,
     table_of,
 )
 from smdebug.storage.index_bytes import IndexBytes
+from smdebug.storage.index_pages import check_pages, checked_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,7 +94,7 @@ class IndexFile:
             self._open()
         except IndexReaderException as error:
             raise IndexReaderException(f"{key}: {error}") from None
-        except (pa.ArrowException, OSError) as error:
+        except PARQUET_ERRORS as error:
             raise IndexReaderException(f"{key}: not a Parquet file: {error}") from error
 
     def _open(self) -> None:
@@ -102,7 +103,8 @@ class IndexFile:
         metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(footer)))
         run = (metadata.metadata or {}).get(RUN_KEY)
         self.run = None if run is None else run.decode("utf-8", "replace")
-        self._ranges = chunk_ranges(metadata)
+        self._chunks = checked_chunks(metadata, ROWS_PER_GROUP)
+        self._ranges = [(chunk.first, chunk.end) for chunk in self._chunks]
         if len(self._ranges) != len(self._sums):
             raise IndexReaderException("the seal does not fit the file")
         end = max((end for _, end in self._ranges), default=4)
@@ -112,9 +114,15 @@ class IndexFile:
             pa.BufferReader(self._bytes.buffer()), metadata=metadata, read_dictionary=TEXT_COLUMNS
         )
         # Columns that came later are null in older files; without these there is no index.
-        missing = _REQUIRED - set(self._file.schema_arrow.names)
+        schema = self._file.schema_arrow
+        missing = _REQUIRED - set(schema.names)
         if missing:
             raise IndexReaderException(f"columns are missing: {', '.join(sorted(missing))}")
+        for name in set(schema.names) & set(SCHEMA.names):
+            if schema.get_field_index(name) < 0 or schema.field(name) != SCHEMA.field(name):
+                raise IndexReaderException(
+                    f"column {name} must be {SCHEMA.field(name)}, and there must be one of it"
+                )
         self._leaf = {
             metadata.schema.column(leaf).path.split(".")[0]: leaf
             for leaf in range(metadata.num_columns)
@@ -310,7 +318,7 @@ class IndexFile:
             # One thread: those of Arrow's pool let go of Python's memory a little later, and one
             # that does so while the interpreter ends brings the process down.
             table = self._file.read_row_group(group, columns=missing, use_threads=False)
-        except (pa.ArrowException, OSError) as error:
+        except PARQUET_ERRORS as error:
             raise IndexReaderException(f"{self.key}: {error}") from error
         for name in missing:
             found[name] = one_array(table[name])
@@ -328,11 +336,16 @@ class IndexFile:
         self._bytes.fetch([self._ranges[leaf] for leaf in unchecked])
         for leaf in unchecked:
             first, end = self._ranges[leaf]
-            if crc32c.crc32c(self._bytes.view(first, end)) != self._sums[leaf]:
+            view = self._bytes.view(first, end)
+            if crc32c.crc32c(view) != self._sums[leaf]:
                 name = self.metadata.schema.column(leaf % self.metadata.num_columns).path
                 raise IndexReaderException(
                     f"{self.key}: column {name} at offset {first} fails its checksum"
                 )
+            try:
+                check_pages(view, self._chunks[leaf])
+            except IndexReaderException as error:
+                raise IndexReaderException(f"{self.key}: offset {first}: {error}") from None
             self._checked.add(leaf)
 
     def _present(self, group: int, name: str) -> bool:
@@ -361,8 +374,11 @@ class IndexFile:
     def _statistics(self, group: int, name: str) -> Any:
         # Taking statistics from the footer costs microseconds, and series ask for them often.
         if (group, name) not in self._known:
-            column = self.metadata.row_group(group).column(self._leaf[name])
-            self._known[group, name] = column.statistics
+            try:
+                column = self.metadata.row_group(group).column(self._leaf[name])
+                self._known[group, name] = column.statistics
+            except PARQUET_ERRORS as error:
+                raise IndexReaderException(f"{self.key}: {error}") from error
         return self._known[group, name]
 
 
