@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tests.faults.damaged import SEED, Run, run_of
 from tests.faults.tally import amount
 
@@ -107,3 +110,31 @@ def test_readers_are_fuzzed(target: str, tmp_path: Path, tally: Tally) -> None:
     tally.add(3, f"fuzzing: {target}", tried, tried if sound else 0, remark)
     artifacts = {path.name: path.read_bytes()[:300] for path in tmp_path.glob("*-*")}
     assert sound, f"{done.stdout[-1000:]}\n{done.stderr[-5000:]}\n{artifacts}"
+
+
+def test_tensorboard_takes_the_same_records(tmp_path: Path, tally: Tally) -> None:
+    """Files of whole records, some of them damaged: both readers stop at the same place."""
+    sound = [data for data in seeds("events") if len(data) < 4096]
+    path = tmp_path / "events.tfevents"
+    tried, alike = 0, 0
+    different = []
+    for number in range(amount(5000, 150)):
+        rng = random.Random(f"{SEED} records {number}")
+        chosen = rng.choices(sound, k=rng.randint(0, 5))
+        data = bytearray(b"".join(b"".join(frame([each])) for each in chosen))
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            if data:
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        data = data[: rng.choice([len(data), rng.randint(0, len(data))])]
+        path.write_bytes(data)
+        ours: list[bytes] = []
+        with suppress(SMDebugError):
+            for _, payload in iterate_records(memoryview(bytes(data)), "x"):
+                ours.append(bytes(payload))
+        theirs = list(RawEventFileLoader(str(path)).Load())
+        tried += 1
+        alike += ours == theirs
+        if ours != theirs:
+            different.append(f"number {number} of seed {SEED}: {len(ours)} and {len(theirs)}")
+    tally.add(3, "records, beside TensorBoard's own reader", tried, alike)
+    assert different == []

@@ -159,7 +159,7 @@ def checked_json(data: bytes, key: str) -> dict[str, Any]:
     checked = isinstance(payload, list) and any(
         isinstance(item, dict) and "crc32c" in item for item in payload
     )
-    if seal is None and (checked or "crc32c" in content):
+    if seal is None and (checked or {"crc32c", "origin"} & set(content)):
         raise IndexReaderException(f"{key}: the file's checksum is damaged")
     return content
 

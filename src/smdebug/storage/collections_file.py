@@ -77,7 +77,7 @@ def decode_collections(data: Buffer, key: str) -> CollectionsFile:
     if not isinstance(meta, dict):
         return CollectionsFile(content, None)
     if seal is None:
-        if {_RUN, _SUM} & set(meta):
+        if {_WORKER, _RUN, _SUM} & set(meta):
             raise IndexReaderException(f"{key}: the file's checksum is damaged")
         return CollectionsFile(content, None)
     worker, run = meta.get(_WORKER), meta.get(_RUN)

@@ -28,7 +28,7 @@ with atheris.instrument_imports(include=["smdebug"], enable_loader_override=Fals
     from smdebug.exceptions import DataCorrupted, SMDebugError
     from smdebug.mode_keys import ModeKeys
     from smdebug.storage import layout
-    from smdebug.storage.arrow import PARQUET_ERRORS, pq
+    from smdebug.storage.arrow import pq
     from smdebug.storage.check import check_run
     from smdebug.storage.classic import ClassicSegment, parse_classic
     from smdebug.storage.collections_file import decode_collections, encode_collections
@@ -96,7 +96,7 @@ def events(data: bytes) -> None:
 
 
 def index(data: bytes) -> None:
-    """An index file of format v2, as it is and with a seal that fits."""
+    """An index file of format v2, as it is, and its pages under a seal that fits them."""
     for content in (data, sealed(data)):
         with contextlib.suppress(SMDebugError):
             read_index(content)
@@ -120,23 +120,18 @@ def read_index(content: bytes) -> None:
 
 
 def sealed(data: bytes) -> bytes:
-    """The file with every checksum as it must be, where it has enough of an index file for it."""
-    content = bytearray(data)
-    try:
-        metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(data)))
-        ranges = chunk_ranges(metadata)
-    except PARQUET_ERRORS:
-        return data
-    start = len(content) - 8 - metadata.serialized_size
-    at = content.find(b"crc32c:", max(content.rfind(SEAL_KEY), 0)) + 16
+    """The pages of the input under a footer that fits them, every checksum as it must be."""
+    pages = bytearray(BASE)
+    metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(BASE)))
+    start = len(BASE) - 8 - metadata.serialized_size
+    pages[4 : min(start, len(data))] = data[4:start]
+    at = pages.find(b"crc32c:", pages.rfind(SEAL_KEY)) + 16
+    ranges = chunk_ranges(metadata)
     own = at + 8 * len(ranges)
-    if start < 0 or at < 16 or own + 8 > len(content):
-        return data
-    sums = b"".join(b"%08x" % crc32c.crc32c(data[max(a, 0) : max(b, 0)]) for a, b in ranges)
-    content[at:own] = sums
-    content[own : own + 8] = b"0" * 8
-    content[own : own + 8] = b"%08x" % crc32c.crc32c(content[start:])
-    return bytes(content)
+    pages[at:own] = b"".join(b"%08x" % crc32c.crc32c(pages[a:b]) for a, b in ranges)
+    pages[own : own + 8] = b"0" * 8
+    pages[own : own + 8] = b"%08x" % crc32c.crc32c(pages[start:])
+    return bytes(pages)
 
 
 def classic(data: bytes) -> None:
@@ -232,6 +227,7 @@ def run(data: bytes) -> None:
 
 
 RUN: dict[str, bytes] = {}
+BASE = b""
 JOB_FILE = Path(tempfile.gettempdir()) / f"job_file_{os.getpid()}.json"
 TARGETS: dict[str, Callable[[bytes], None]] = {
     each.__name__: each
@@ -270,6 +266,8 @@ def main() -> None:
         make_run(store, [0, 1])
         make_run(store, [2], format="v1")
         RUN.update({key: bytes(store.read(key)) for key in store.list()})
+    global BASE
+    BASE = (Path(sys.argv[-1]) / "seed0").read_bytes()
     atheris.Setup(sys.argv, fuzz(TARGETS[target]))
     limit_memory()
     atheris.Fuzz()
