@@ -21,7 +21,8 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 from tests.faults.damaged import SEED, Run, run_of
 from tests.faults.tally import amount
 
-from smdebug.storage.records import iterate_records
+from smdebug.exceptions import SMDebugError
+from smdebug.storage.records import frame, iterate_records
 
 if TYPE_CHECKING:
     from tests.faults.tally import Tally

@@ -36,9 +36,9 @@ def test_every_byte_counts(run: str | None) -> None:
             changed[at] ^= bit
             with pytest.raises(IndexReaderException, match="collections"):
                 decode_collections(changed, KEY)
-    for changed in (data[:-1], data + b"\n", b"", data * 2):
+    for other in (data[:-1], data + b"\n", b"", data * 2):
         with pytest.raises(IndexReaderException, match="collections"):
-            decode_collections(changed, KEY)
+            decode_collections(other, KEY)
 
 
 def test_a_file_of_another_worker_is_refused() -> None:

@@ -74,6 +74,7 @@ def test_a_row_group_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatc
         page(0, 50, -4, 10, b"1234"),
         page(1, 50, 4, 10, b"1234"),
         page(0, 50, 4, 10, b"1234") + b"\x15",
+        b"\x15\x00\x1c\x15\x02\x00" + page(0, 50, 4, 10, b"1234")[4:],
         b"\x19\xfc",
         b"\xff" * 40,
         bytes(20),

@@ -10,8 +10,14 @@ import crc32c
 import numpy as np
 
 from smdebug.exceptions import IndexReaderException
-from smdebug.storage.arrow import PARQUET_ERRORS, pa, pc, pq
-from smdebug.storage.catalog import StepArrays, mode_numbers, one_array
+from smdebug.storage.arrow import PARQUET_ERRORS, pa, pq
+from smdebug.storage.catalog import (
+    StepArrays,
+    distinct_names,
+    distinct_steps,
+    mode_numbers,
+    one_array,
+)
 from smdebug.storage.index import (
     EMPTY,
     ROWS_PER_GROUP,
@@ -187,10 +193,10 @@ class IndexFile:
                 group, ["step", "mode", "mode_step", "seq", "tensor"], keep=False
             )
             mode = mode_numbers(columns["mode"])
-            pieces.append(_distinct_steps(columns, mode))
+            pieces.append(distinct_steps(columns, mode))
             tensor = columns["tensor"]
             codes = tensor.indices.to_numpy()
-            for name, bits in _distinct_names(tensor.dictionary, codes, mode):
+            for name, bits in distinct_names(tensor.dictionary, codes, mode):
                 names[name] = names.get(name, 0) | bits
         self._steps = StepArrays.concatenate(pieces)
         self._names = names
@@ -235,7 +241,7 @@ class IndexFile:
             hits = (steps >= begin) & (steps < end)
             codes = columns["tensor"].indices.to_numpy()[hits]
             mode = mode_numbers(columns["mode"])[hits]
-            for name, bits in _distinct_names(columns["tensor"].dictionary, codes, mode):
+            for name, bits in distinct_names(columns["tensor"].dictionary, codes, mode):
                 found[name] = found.get(name, 0) | bits
         return found
 
@@ -318,6 +324,9 @@ class IndexFile:
             # One thread: those of Arrow's pool let go of Python's memory a little later, and one
             # that does so while the interpreter ends brings the process down.
             table = self._file.read_row_group(group, columns=missing, use_threads=False)
+            for name in {*TEXT_COLUMNS, "shape"} & set(missing):
+                # Text that is none, and places beyond a dictionary, are not met later.
+                table[name].validate(full=True)
         except PARQUET_ERRORS as error:
             raise IndexReaderException(f"{self.key}: {error}") from error
         for name in missing:
@@ -380,32 +389,3 @@ class IndexFile:
             except PARQUET_ERRORS as error:
                 raise IndexReaderException(f"{self.key}: {error}") from error
         return self._known[group, name]
-
-
-def _first_of_each(keys: Any) -> Any:
-    """The row where each distinct key first stands."""
-    codes = pa.array(keys).dictionary_encode()
-    first = np.empty(len(codes.dictionary), np.int64)
-    # Of several assignments to one place the last one stays, so go backwards.
-    numbers = codes.indices.to_numpy()
-    first[numbers[::-1]] = np.arange(len(keys) - 1, -1, -1)
-    return first
-
-
-def _distinct_steps(columns: dict[str, Any], mode: Any) -> StepArrays:
-    step, seq = columns["step"].to_numpy(), columns["seq"].to_numpy()
-    # The newest row of a step speaks for it.
-    order = np.argsort(-seq.astype(np.int64), kind="stable")
-    first = order[_first_of_each((step * 8 + mode)[order])]
-    return StepArrays(
-        step[first],
-        mode[first],
-        columns["mode_step"].to_numpy()[first],
-        seq[first].astype(np.int64),
-    )
-
-
-def _distinct_names(dictionary: Any, codes: Any, mode: Any) -> Iterable[tuple[str, int]]:
-    keys = pc.unique(pa.array(codes.astype(np.int64) * 8 + mode)).to_numpy()
-    names = dictionary.take(pa.array(keys // 8)).to_pylist()
-    return zip(names, (1 << (keys % 8)).tolist(), strict=True)

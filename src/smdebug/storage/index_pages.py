@@ -100,6 +100,8 @@ def check_pages(data: memoryview, chunk: Chunk) -> None:
             kind, size, packed = header[1], header[2], header[3]
             inside = header[{_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}[kind]]
             count = inside[1]
+            if not all(isinstance(each, int) for each in (size, packed, count)):
+                raise TypeError
         except (KeyError, IndexError, TypeError) as error:
             raise IndexReaderException("a page has no header") from error
         # Headers count, too; those of an honest page take what they take in the file.

@@ -41,9 +41,7 @@ _WAKING_BYTES = 1 << 20
 _THREAD_DIED = WriteFailed("the writer's thread is gone; what waited for it was not written")
 
 
-def _check_number(name: str, value: float | None, minimum: float) -> None:
-    if value is None:
-        return
+def _check_number(name: str, value: float, minimum: float) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or math.isnan(value) or value < minimum:
         raise SMDebugValueError(f"{name} must be a number of at least {minimum:g}, got {value!r}")
@@ -90,7 +88,8 @@ class RunWriter:
         queue_bytes: int = DEFAULT_QUEUE_BYTES,
         reopen: bool = False,
     ) -> None:
-        _check_number("flush_seconds", flush_seconds, minimum=0.0)
+        if flush_seconds is not None:
+            _check_number("flush_seconds", flush_seconds, minimum=0.0)
         _check_number("queue_bytes", queue_bytes, minimum=0)
         collections_key(worker)  # a name that makes no file name is refused here, not later
         self.store = store
@@ -332,9 +331,8 @@ class RunWriter:
         elif item.what == "finish":
             work.finish()
         elif item.what == "collections":
-            key = collections_key(self.worker, classic=self.format == "v1")
-            run = self._builder.identity.make()
-            self.store.write(key, [encode_collections(item.text, self.worker, run)])
+            data = encode_collections(item.text, self.worker, self._builder.identity.make())
+            self.store.write(collections_key(self.worker, self.format == "v1"), [data])
         elif item.what == "close":
             work.finish()
             self._publish(work)
