@@ -232,8 +232,11 @@ def test_cut_zeroed_and_longer_files_are_named(format: str) -> None:
             if key.endswith(".html") and changed == data[:-1]:
                 continue
             assert named(report, key), (key, len(changed), report.damages)
-            # The others are looked at all the same.
-            assert {each.file for each in report.damages} == {key}
+            # The others are looked at all the same; findings can be checked in their run only.
+            others = {each.file for each in report.damages} - {key}
+            assert all("cannot be checked: collections/" in each.what for each in report.damages
+                       if each.file in others)  # fmt: skip
+            assert not others or key.startswith("collections/")
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -256,7 +259,8 @@ def test_missing_files(format: str) -> None:
             assert "is not there" in report.damages[0].what
             assert report.damages[0].tensor is not None
         elif key.startswith("collections/"):
-            assert [each.file for each in report.damages] == ["collections/"]
+            # Index files name a run that nothing else speaks of then.
+            assert report.damages[-1].file == "collections/"
         else:
             assert report.damages == []
         if key.startswith("index/"):

@@ -422,3 +422,41 @@ def test_a_tensor_named_like_a_checksum_in_a_file_of_the_original() -> None:
     data = json.dumps({"meta": meta, "tensor_payload": payload}).encode()
     found = parse_classic(data, "index/x.json", IndexName(0, None, "worker_0"))
     assert found.names == ("crc32_head.weight",)
+
+
+# ---- what lies in event files that are damaged or gone
+
+
+def classic_run(value: Any) -> MemoryStore:
+    store = MemoryStore()
+    with RunWriter(store, format="v1") as writer:
+        entry = Entry("x", value, {"l2": 2.0}, shape=(3,), dtype="float32")
+        writer.submit(StepBatch(0, ModeKeys.TRAIN, 0, [entry], time=5.0))
+    return store
+
+
+def test_a_reduction_whose_event_file_is_gone_is_an_error() -> None:
+    store = classic_run(None)
+    (key,) = store.list("events/")
+    store.delete(key)
+    reader = RunReader(store)
+    reader.refresh()
+    with pytest.raises(DataCorrupted, match="not there"):
+        reader.table()
+    with pytest.raises(DataCorrupted, match="not there"):
+        reader.classic_time("worker_0", 0)
+
+
+def test_the_time_of_a_step_is_checked() -> None:
+    store = classic_run(np.zeros(5000, np.float32))
+    (key,) = store.list("events/")
+    reader = RunReader(store)
+    reader.refresh()
+    assert reader.classic_time("worker_0", 0) == 5.0
+    data = bytearray(store.read(key))
+    data[12 + 8] ^= 1
+    store.write(key, [data])
+    reader = RunReader(store)
+    reader.refresh()
+    with pytest.raises(DataCorrupted, match="checksum"):
+        reader.classic_time("worker_0", 0)

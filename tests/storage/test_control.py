@@ -148,3 +148,15 @@ def test_requests_do_not_disturb_readers_of_the_run(tmp_path: Path) -> None:
     trial = create_trial(tmp_path, check=True)
     assert trial.steps() == [0, 1, 2]
     assert trial.findings() == []
+
+
+def test_a_damaged_request_still_asks_for_a_stop_but_says_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = MemoryStore()
+    key = write_stop(store, StopRequest("enough", "Rule", 3, "x", at_step=40))
+    assert read_stop(store, key).at_step == 40
+    store.write(key, [bytes(store.read(key)).replace(b'"at_step": 40', b'"at_step": 41')])
+    found = read_stop(store, key)
+    assert (found.at_step, found.rule) == (None, "StopRequest")
+    assert key in caplog.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,9 +24,6 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage import records
 from smdebug.storage.events import encode_tensor
 from smdebug.storage.summaries import encode_file_version, encode_scalar
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -112,3 +109,29 @@ def test_the_end_of_a_job(tmp_path: Path) -> None:
 
 def test_the_logger_is_the_library_s() -> None:
     assert get_logger().name == "smdebug"
+
+
+def test_records_of_format_v1_are_checked_against_the_index_beside_them(tmp_path: Path) -> None:
+    path = Path(written(tmp_path).name())
+    sound = path.read_bytes()
+    at = sound.index(WEIGHT.tobytes())
+    path.write_bytes(sound[:at] + b"\1" + sound[at + 1 :])
+    with pytest.raises(DataCorrupted, match="not what its index says"):
+        list(FileReader(str(path)).read_tensors())
+    # Cut between two records.
+    path.write_bytes(sound[: 16 + int.from_bytes(sound[:8], "little")])
+    with pytest.raises(DataCorrupted, match="ends before a record"):
+        list(FileReader(str(path)).read_tensors())
+    # Nobody can tell where there is no index.
+    next((tmp_path / "index").rglob("*.json")).unlink()
+    assert [name for name, *_ in FileReader(str(path)).read_tensors()] == ["weight"]
+
+
+def test_a_mode_that_is_none_is_a_damaged_record(tmp_path: Path) -> None:
+    path = tmp_path / "x.tfevents"
+    where = {"step": 1, "mode": ModeKeys.TRAIN, "wall_time": 1.0}
+    payload = b"".join(encode_tensor("x", WEIGHT, mode_step=1, **where))  # type: ignore[arg-type]
+    for changed in (payload[:-1] + b"9", payload[:-1] + b"x"):
+        path.write_bytes(b"".join(records.frame([changed])))
+        with pytest.raises(DataCorrupted, match="not the mode"):
+            list(FileReader(str(path)).read_tensors())

@@ -512,3 +512,19 @@ def test_hostile_tensors_are_refused_cheaply(tensor: bytes) -> None:
 )
 def test_malformed_events_are_refused(payload: bytes) -> None:
     assert_refused(payload)
+
+
+def test_one_long_string_among_many_takes_no_room_for_all() -> None:
+    texts = np.array(["x" * 6000, *[""] * 6000], dtype=object)
+    payload = b"".join(
+        encode_tensor("x", texts, step=0, mode=ModeKeys.TRAIN, mode_step=0, wall_time=0.0)
+    )
+    assert len(payload) < 50_000
+    tracemalloc.start()
+    try:
+        (value,) = decode_event(memoryview(payload)).values
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert value.tensor is not None
+    assert value.tensor.tolist() == texts.tolist()

@@ -21,6 +21,7 @@ from smdebug.storage.arrow import pa, pq
 from smdebug.storage.findings import (
     FINDINGS_PREFIX,
     Finding,
+    copy_findings,
     findings_table,
     read_findings,
     read_reports,
@@ -357,3 +358,36 @@ def test_a_damaged_report_is_an_error_that_names_the_file(content: bytes) -> Non
     store.write(key, [content])
     with pytest.raises(IndexReaderException, match=key):
         read_reports(store)
+
+
+def test_findings_of_another_run_or_under_another_name_are_refused() -> None:
+    stores = [MemoryStore(), MemoryStore()]
+    for each in stores:
+        make_run(each, [0])
+    own, other = stores
+    key = write_findings(own, [FULL])
+    foreign = write_findings(other, [BARE])
+    report = write_report(own, {"n": 1})
+    assert key is not None
+    assert foreign is not None
+    assert read_findings(own) == [FULL]
+    own.write(foreign, [other.read(foreign)])
+    with pytest.raises(IndexReaderException, match="another run"):
+        read_findings(own)
+    own.delete(foreign)
+    later = report.replace("findings/1", "findings/2")
+    own.write(later, [own.read(report)])
+    with pytest.raises(IndexReaderException, match="renamed"):
+        read_reports(own)
+
+
+def test_findings_go_along_into_a_copy_of_their_run() -> None:
+    own, other = MemoryStore(), MemoryStore()
+    for each in (own, other):
+        make_run(each, [0])
+    write_findings(own, [FULL])
+    for number in range(3):
+        write_report(own, {"n": number})
+    copy_findings(own, other)
+    assert read_findings(other) == [FULL]
+    assert read_reports(other) == read_reports(own)

@@ -226,7 +226,8 @@ def test_event_files_outside_the_run(store: Store, event_file: str, offset: int)
 
 def test_classic_event_files_outside_the_run(store: Store) -> None:
     text = (
-        '{"meta": {"mode": "TRAIN", "mode_step": 0, "event_file_name": "../secret"}, '
+        '{"meta": {"mode": "TRAIN", "mode_step": 0, '
+        '"event_file_name": "../000000000000_worker_0.tfevents"}, '
         '"tensor_payload": [{"tensorname": "x", "start_idx": 0, "length": 100}]}'
     )
     store.write("index/000000000/000000000000_worker_0.json", [text.encode()])

@@ -313,7 +313,7 @@ def test_collections_are_replaced() -> None:
         run.write_collections('{"collections": {}}')
         run.write_collections('{"collections": {"x": 1}}')
     reader = RunReader(store)
-    assert reader.collections() == {"a/b": {"collections": {"x": 1}}}
+    assert reader.collections() == {"a/b": {"collections": {"x": 1}, "_meta": {}}}
 
 
 # ---- several workers, odd names

@@ -13,6 +13,7 @@ import pytest
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.identity import run_names
 from smdebug.storage.index import SCHEMA, encode_index
 from smdebug.storage.layout import index_key
 from smdebug.storage.local import LocalStore
@@ -92,6 +93,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("large")
     make_run(path, [])
     store = LocalStore(path)
+    (run,) = run_names(store)
     rows = ROWS // FILES
     steps_per_file = rows // TENSORS
     names = pa.array([f"layer.{n:04d}.weight" for n in range(TENSORS)])
@@ -120,7 +122,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for field in SCHEMA
         ]
         table = pa.table(columns, schema=SCHEMA)
-        store.write(index_key(first, seq, "worker_0"), [encode_index(table)])
+        store.write(index_key(first, seq, "worker_0"), [encode_index(table, run)])
     return path
 
 

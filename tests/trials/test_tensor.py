@@ -24,6 +24,7 @@ from smdebug.exceptions import (
 )
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.identity import run_names
 from smdebug.storage.index import IndexRow, encode_index, newest_rows, rows_to_table
 from smdebug.storage.layout import index_key
 from smdebug.storage.local import LocalStore
@@ -773,7 +774,9 @@ def test_a_shape_that_does_not_fit_its_value_makes_no_array(
         step=1, mode=ModeKeys.TRAIN, mode_step=1, tensor="bomb", time=0.0, position=0,
         dtype="float32", shape=shape, value=1.0,
     )  # fmt: skip
-    data = encode_index(newest_rows(rows_to_table([row], "worker_0", 99)))
-    LocalStore(tmp_path).write(index_key(1, 99, "worker_0"), [data])
+    store = LocalStore(tmp_path)
+    (run,) = run_names(store)
+    data = encode_index(newest_rows(rows_to_table([row], "worker_0", 99)), run)
+    store.write(index_key(1, 99, "worker_0"), [data])
     with pytest.raises(DataCorrupted, match="of shape"):
         create_trial(tmp_path).tensor("bomb").value(1)

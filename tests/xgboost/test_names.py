@@ -463,7 +463,7 @@ def test_the_tensors_of_every_collection(tmp_path: Path) -> None:
 
 def test_the_collections_file_says_what_is_where(tmp_path: Path) -> None:
     run(tmp_path, include_collections=["average_shap", "trees", "losses"])
-    assert collections_file(tmp_path)["_meta"] == {"num_workers": 1}
+    assert collections_file(tmp_path)["_meta"]["num_workers"] == 1
     file = collections_file(tmp_path)["collections"]
     assert sorted(file["average_shap"]["tensor_names"]) == AVERAGES
     assert sorted(file["trees"]["tensor_names"]) == sorted(TREES)

@@ -157,7 +157,7 @@ def read_json_object(path: str | Path) -> dict[str, Any]:
     """
     try:
         data = parse_json(Path(path).read_text(encoding="utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SMDebugValueError(f"{path}: the file must be JSON, got: {error}") from error
     if not isinstance(data, dict):
         raise SMDebugValueError(

@@ -13,6 +13,7 @@ from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import SMDebugError, SMDebugRuntimeError
 from smdebug.hook.history import StepHistory
 from smdebug.storage.catalog import StepArrays
+from smdebug.storage.collections_file import decode_collections
 from smdebug.storage.layout import collections_key
 from smdebug.storage.reader import RunReader
 
@@ -112,10 +113,11 @@ def earlier_names(store: Store, worker: str) -> Iterator[tuple[str, str]]:
     """
     for key in sorted({collections_key(worker, classic) for classic in (False, True)}):
         try:
-            earlier = CollectionManager.from_json(bytes(store.read(key)).decode())
+            content = decode_collections(store.read(key), key).content
+            earlier = CollectionManager.from_json_dict(content)
         except KeyError:
             continue
-        except (ValueError, SMDebugError) as error:
+        except SMDebugError as error:
             logger.warning("%s/%s cannot be read: %s", store.url, key, error)
             continue
         for name, collection in earlier.get_collections().items():

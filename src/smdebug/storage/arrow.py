@@ -12,7 +12,10 @@ except ImportError as error:  # pragma: no cover - depends on the installed pair
         "(MXNet 1.9, TensorFlow 2.15): pip install 'tornasole[numpy1]'"
     ) from error
 
-__all__ = ["pa", "pc", "pq", "warm_up"]
+__all__ = ["PARQUET_ERRORS", "pa", "pc", "pq", "warm_up"]
+
+# What reading a Parquet file can end in: errors of Parquet's own arrive as one of the last two.
+PARQUET_ERRORS = (pa.ArrowException, OSError, ValueError, RuntimeError)
 
 
 def warm_up() -> None:

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.arrow import pa
+from smdebug.storage.arrow import pa, pc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 Ints = npt.NDArray[np.int64]
 
@@ -109,3 +109,34 @@ def mode_numbers(column: Any) -> Ints:
     values = [ModeKeys[name].value for name in names]
     codes: Ints = column.indices.to_numpy(zero_copy_only=False)
     return np.array(values or [0], np.int64)[codes]
+
+
+def _first_of_each(keys: Any) -> Any:
+    """The row where each distinct key first stands."""
+    codes = pa.array(keys).dictionary_encode()
+    first = np.empty(len(codes.dictionary), np.int64)
+    # Of several assignments to one place the last one stays, so go backwards.
+    numbers = codes.indices.to_numpy()
+    first[numbers[::-1]] = np.arange(len(keys) - 1, -1, -1)
+    return first
+
+
+def distinct_steps(columns: dict[str, Any], mode: Any) -> StepArrays:
+    """The steps of rows, each once; `mode` has the numbers of their modes."""
+    step, seq = columns["step"].to_numpy(), columns["seq"].to_numpy()
+    # The newest row of a step speaks for it.
+    order = np.argsort(-seq.astype(np.int64), kind="stable")
+    first = order[_first_of_each((step * 8 + mode)[order])]
+    return StepArrays(
+        step[first],
+        mode[first],
+        columns["mode_step"].to_numpy()[first],
+        seq[first].astype(np.int64),
+    )
+
+
+def distinct_names(dictionary: Any, codes: Any, mode: Any) -> Iterable[tuple[str, int]]:
+    """The tensors of rows, each once for every mode, with the mode as a bit."""
+    keys = pc.unique(pa.array(codes.astype(np.int64) * 8 + mode)).to_numpy()
+    names = dictionary.take(pa.array(keys // 8)).to_pylist()
+    return zip(names, (1 << (keys % 8)).tolist(), strict=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from smdebug.exceptions import IndexReaderException
-from smdebug.storage.control import CONTROL_PREFIX
+from smdebug.storage.collections_file import decode_collections
+from smdebug.storage.control import CONTROL_PREFIX, checked_request
 from smdebug.storage.findings import FINDINGS_PREFIX, check_file
 from smdebug.storage.layout import COLLECTIONS_PREFIX, END_KEY, parse_collections_worker
 from smdebug.storage.locks import LOCKS_PREFIX
@@ -69,7 +69,7 @@ class FileCheck:
         worker = parse_collections_worker(key)
         if worker is not None:
             self.workers.add(worker)
-        content = self._json(key)
+        content = decode_collections(self._read(key), key).content
         collections = content.get("collections")
         if not isinstance(collections, dict):
             raise IndexReaderException("no collections are in it")
@@ -87,7 +87,7 @@ class FileCheck:
         self._report.bytes += check_file(self._store, key)
 
     def _request(self, key: str) -> None:
-        self._json(key)
+        checked_request(bytes(self._read(key)), key)
 
     def _page(self, key: str) -> None:
         try:
@@ -106,15 +106,6 @@ class FileCheck:
                 self._report.remark(_CUT_BOARD, key, size=record.size)
             else:
                 self._report.add(key, record.wrong, offset=record.offset)
-
-    def _json(self, key: str) -> dict[str, Any]:
-        try:
-            content = json.loads(bytes(self._read(key)))
-        except (ValueError, RecursionError) as error:
-            raise IndexReaderException(f"not JSON: {error}") from error
-        if not isinstance(content, dict):
-            raise IndexReaderException("expected a JSON object")
-        return content
 
     def _read(self, key: str) -> memoryview:
         data = self._store.read(key)

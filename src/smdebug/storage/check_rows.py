@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from smdebug.exceptions import DataCorrupted, SMDebugError, StoreError
+from smdebug.exceptions import DataCorrupted, IndexReaderException, SMDebugError, StoreError
 from smdebug.mode_keys import MODE_PLUGIN_NAME, MODE_STEP_PLUGIN_NAME, ModeKeys
 from smdebug.storage.catalog import one_array
 from smdebug.storage.classic import ClassicStep, checked_json, parse_classic
 from smdebug.storage.dtypes import dtype_name
+from smdebug.storage.identity import RunNames
 from smdebug.storage.index_file import ColumnCache, IndexFile
-from smdebug.storage.layout import IndexName, is_event_file_of, parse_event_seq
+from smdebug.storage.layout import IndexName, parse_event_seq
 from smdebug.storage.raw import Place, RawReader, places_of
 from smdebug.storage.row_rules import CHECKED_COLUMNS, wrong_rows
 
@@ -30,7 +31,7 @@ _MOST_ROWS, _MOST_BYTES = 4096, 64 << 20
 # No file is as long; what a damaged number asks for is not.
 _FURTHEST = 1 << 50
 _MODE_NAMES: dict[str | None, str] = {str(mode.value): mode.name for mode in ModeKeys}
-_CLASSIC_KEYS = {"meta", "tensor_payload", "shape_payload", "crc32c"}
+_CLASSIC_KEYS = {"meta", "tensor_payload", "shape_payload", "origin", "crc32c"}
 _NO_CHECKSUM = (
     "index files without checksums, as smdebug 1.0 writes them; only framing, names and steps of "
     "their records can be checked"
@@ -64,6 +65,7 @@ class RowCheck:
         self._store = store
         self._report = report
         self._raw = RawReader(store)
+        self._runs = RunNames(store)
         # For every event file, where the records begin and end that rows name.
         self._named: dict[str, list[Ints]] = {}
 
@@ -85,6 +87,7 @@ class RowCheck:
             report.add(key, _told(error, key), worker=name.worker)
             return
         self.workers.add(name.worker)
+        self._check_run(key, name, file.run)
         report.bytes += file.nbytes
         first_row, whole = 0, True
         for group in range(file.metadata.num_row_groups):
@@ -168,12 +171,16 @@ class RowCheck:
             report.remark(_NO_CHECKSUM, key)
         self.workers.add(name.worker)
         report.rows += len({*step.names, *step.shapes})
-        if step.event_file is not None and not is_event_file_of(step.event_file, key):
-            what = f"it names the event file {step.event_file}, which is not that of its name"
-            report.add(key, what, step=name.step, worker=name.worker)
+        self._check_run(key, name, step.run)
         said = list(_said_classic(step))
         for piece in _pieces(np.array([each.place.length for each in said], np.int64)):
             self._check_records(key, [said[number] for number in piece])
+
+    def _check_run(self, key: str, name: IndexName, run: str | None) -> None:
+        try:
+            self._runs.check(key, name.worker, run)
+        except IndexReaderException as error:
+            self._report.add(key, _told(error, key), worker=name.worker)
 
     # ---- records
 

@@ -21,13 +21,14 @@ from smdebug.reductions import REDUCTION_NAMES, REDUCTIONS_PREFIX, get_reduction
 from smdebug.storage.arrow import pa
 from smdebug.storage.catalog import StepArrays, mode_bit
 from smdebug.storage.index import EMPTY, SCHEMA, table_of
+from smdebug.storage.layout import is_event_file_of
 from smdebug.storage.raw import Place
 
 if TYPE_CHECKING:
     from smdebug.storage.layout import IndexName
 
 _SEQ = -(10**6)
-_SEAL = re.compile(rb', "crc32c": "([0-9a-f]{8})"}\s*$')
+_SEAL = re.compile(rb', "crc32c": "([0-9a-f]{8})"}\Z')
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,16 @@ class ClassicStep:
     originals: dict[str, str]
     # Rows of format v1 are older than any of v2 in the same run.
     seq: int = _SEQ
+    # The name of the run it belongs to; None when it says none.
+    run: str | None = None
 
 
 def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
     """Parses and checks an index file of format v1.
 
     Raises:
-        IndexReaderException: it is not such a file, or its checksum is wrong.
+        IndexReaderException: it is not such a file, its checksum is wrong, or it is that of
+            another step, worker or time.
         SMDebugValueError: its mode step is negative.
     """
     content = checked_json(data, key)
@@ -83,11 +87,41 @@ def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
         raise SMDebugValueError(f"{key}: mode_step must not be negative, got {mode_step}")
     if tensors and event_file is None:
         raise IndexReaderException(f"{key}: tensors are listed without a file to read them from")
-    places = list(tensors.values())
-    seq = _SEQ + name.attempt
+    if event_file is not None and not is_event_file_of(event_file, key):
+        raise IndexReaderException(
+            f"{key}: it names the event file {event_file}, which is not that of its name"
+        )
     return ClassicStep(
-        name.step, mode, mode_step, event_file, tuple(tensors), places, shapes, originals, seq
+        name.step,
+        mode,
+        mode_step,
+        event_file,
+        tuple(tensors),
+        list(tensors.values()),
+        shapes,
+        originals,
+        _SEQ + name.attempt,
+        _run(content.get("origin"), key, name),
     )
+
+
+def _run(origin: Any, key: str, name: IndexName) -> str | None:
+    """The run a file says it is of, once its step, its worker and its age are those of its name."""
+    if origin is None:
+        return None
+    if not isinstance(origin, dict):
+        raise IndexReaderException(f"{key}: 'origin' must be an object, got {origin!r}")
+    for field, expected in (("step", name.step), ("worker", name.worker)):
+        if origin.get(field) != expected:
+            raise IndexReaderException(
+                f"{key}: the file is that of {field} {origin.get(field)!r}, not of {expected!r}"
+            )
+    attempt, run = origin.get("attempt"), origin.get("run")
+    if not isinstance(attempt, int) or attempt < name.attempt:
+        raise IndexReaderException(
+            f"{key}: the file is older than the {name.attempt}. time its step was saved again"
+        )
+    return run if isinstance(run, str) else None
 
 
 def _text(value: Any, optional: bool = False) -> Any:
@@ -125,7 +159,7 @@ def checked_json(data: bytes, key: str) -> dict[str, Any]:
     checked = isinstance(payload, list) and any(
         isinstance(item, dict) and "crc32c" in item for item in payload
     )
-    if seal is None and (checked or "crc32c" in content):
+    if seal is None and (checked or {"crc32c", "origin"} & set(content)):
         raise IndexReaderException(f"{key}: the file's checksum is damaged")
     return content
 
@@ -173,7 +207,9 @@ class ClassicSegment:
             for name in (*step.shapes, *record.places):
                 self.names[name] = self.names.get(name, 0) | mode_bit(step.mode)
         rows = [[step.step, step.mode, step.mode_step, step.seq] for step, _ in self._steps]
-        self._event_files = {step.step: step.event_file for step, _ in self._steps}
+        self._first_places = {
+            step.step: place for step, _ in self._steps if (place := _first_place(step)) is not None
+        }
         self.steps = StepArrays(*np.array(rows, np.int64).reshape(-1, 4).T)
 
     def rows(
@@ -210,9 +246,9 @@ class ClassicSegment:
         steps = [step for step, _ in self._steps if begin <= step.step < end]
         return ClassicSegment(self.worker, steps, self._read_scalars)
 
-    def event_file(self, step: int) -> str | None:
-        """The event file of a step."""
-        return self._event_files.get(step)
+    def first_place(self, step: int) -> Place | None:
+        """The first record of a step, in its event file."""
+        return self._first_places.get(step)
 
     def present_columns(self) -> set[str]:
         """The columns that hold at least one value."""
@@ -255,6 +291,13 @@ class ClassicSegment:
         ]
         values[saved] = self._read_scalars(wanted)
         return pa.array(values, mask=~saved)
+
+
+def _first_place(step: ClassicStep) -> Place | None:
+    if step.event_file is None or not step.places:
+        return None
+    number = min(range(len(step.places)), key=lambda each: step.places[each][0])
+    return Place(step.event_file, *step.places[number], step.names[number], step.step, True)
 
 
 def _raw(field: int) -> Callable[[ClassicStep, dict[str, int], str], int | None]:

@@ -14,13 +14,16 @@ from smdebug.exceptions import SMDebugError
 from smdebug.reductions import Array, get_reduction_tensor_name, is_short_float
 from smdebug.storage import records
 from smdebug.storage.classic import checked_json, parse_classic
+from smdebug.storage.compaction import run_of_index
 from smdebug.storage.dtypes import dtype_name, dtype_of, for_classic, plain_array
 from smdebug.storage.events import encode_tensor
+from smdebug.storage.identity import RunIdentity
 from smdebug.storage.layout import (
     IndexName,
     classic_again_key,
     classic_event_key,
     classic_index_key,
+    parse_index_key,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ class ClassicBuilder:
     def __init__(self, store: Store, worker: str) -> None:
         self._store = store
         self._worker = worker
+        self.identity = RunIdentity(store, worker, run_of_index)
         self._steps: dict[int, _StepFiles] = {}
         self.waiting = 0
         self.written = 0
@@ -57,10 +61,14 @@ class ClassicBuilder:
             event_file = self._free_event_key(step) if files.chunks else None
             if event_file is not None:
                 self._store.write(event_file, files.chunks)
-            index = files.index(event_file)
+            # Counted before: the index file says how often it was replaced.
+            attempt = 0 if earlier is None else self._times_replaced(step) + 1
+            origin = {"step": step, "worker": self._worker, "attempt": attempt}
+            index = files.index(event_file, {**origin, "run": self.identity.find()})
             self._store.write(key, [index])
-            if earlier is not None:
-                self._store.write(self._free_again_key(step), [])
+            self.identity.published()
+            if attempt:
+                self._store.write(classic_again_key(step, self._worker, attempt), [])
             self.written += files.size + len(index)
             del self._steps[step]
         self.waiting = 0
@@ -87,11 +95,10 @@ class ClassicBuilder:
     def close(self) -> None:
         """Nothing is left to do: every step is its own pair of files."""
 
-    def _free_again_key(self, step: int) -> str:
-        taken = self._store.list(
-            classic_again_key(step, self._worker, 0).removesuffix("000000.again")
-        )
-        return classic_again_key(step, self._worker, len(list(taken)) + 1)
+    def _times_replaced(self, step: int) -> int:
+        start = classic_again_key(step, self._worker, 0).removesuffix("000000.again")
+        names = map(parse_index_key, self._store.list(start))
+        return max((name.attempt for name in names if name is not None), default=0)
 
     def _free_event_key(self, step: int) -> str:
         # A resumed run that saves a step again must not change bytes a reader may be looking at;
@@ -177,7 +184,7 @@ class _StepFiles:
         self.chunks = [events, *self.chunks] if shift else self.chunks
         self.size += shift
 
-    def index(self, event_file: str | None) -> bytes:
+    def index(self, event_file: str | None, origin: dict[str, Any]) -> bytes:
         meta: dict[str, Any] = {"mode": self.mode.name, "mode_step": self.mode_step}
         if event_file is not None:
             meta["event_file_name"] = event_file
@@ -186,6 +193,7 @@ class _StepFiles:
             content["tensor_payload"] = self._tensors
         if self._shapes:
             content["shape_payload"] = self._shapes
+        content["origin"] = origin
         text = json.dumps(content).encode()[:-1]
         return text + b', "crc32c": "%08x"}' % crc32c.crc32c(text)
 

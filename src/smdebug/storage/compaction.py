@@ -140,6 +140,7 @@ def compact(store: Store, worker: str, next_seq: Callable[[], int]) -> Compactio
             continue
         # Read at once: the metadata of hundreds of files weighs more than their rows.
         file = IndexFile(store, key, name, ColumnCache(0))
+        file.check_name(name)
         done += Compaction(1, 1, file.nbytes, file.nbytes)
         if file.metadata.num_rows >= ROWS_PER_FILE // 2:
             continue
@@ -148,7 +149,7 @@ def compact(store: Store, worker: str, next_seq: Callable[[], int]) -> Compactio
             group, rows = [], 0
         present = file.present_columns()
         table = file.table([column for column in SCHEMA.names if column in present])
-        group.append(_Piece(key, int(file.step_range()[0]), table, file.nbytes))
+        group.append(_Piece(key, int(file.step_range()[0]), table, file.nbytes, file.run))
         rows += table.num_rows
     done += _join(store, worker, group, next_seq)
     return done
@@ -161,6 +162,7 @@ class _Piece(NamedTuple):
     first_step: int
     table: pa.Table
     nbytes: int
+    run: str | None
 
 
 def _join(
@@ -169,15 +171,33 @@ def _join(
     """Joins files; returns by how much their number and size have changed."""
     if len(group) < 2:
         return Compaction()
+    runs = {piece.run for piece in group}
+    if len(runs) > 1:
+        raise IndexReaderException(
+            f"{group[0].key} and others are index files of several runs, so they are not joined; "
+            "`smdebug check` says which"
+        )
     tables = [piece.table for piece in group]
     table = newest_rows(pa.concat_tables(tables, promote_options="default"))
     first = min(piece.first_step for piece in group)
-    data = encode_index(table)
+    data = encode_index(table, runs.pop())
     store.write(index_key(first, next_seq(), worker), [data])
     for piece in group:
         store.delete(piece.key)
     saved = sum(piece.nbytes for piece in group) - len(data)
     return Compaction(files_after=1 - len(group), bytes_after=-saved)
+
+
+def run_of_index(store: Store, key: str, name: IndexName) -> str | None:
+    """The name of the run that an index file belongs to; None when it says none.
+
+    Raises:
+        IndexReaderException: the file is damaged.
+        KeyError: it is gone.
+    """
+    if name.seq is None:
+        return parse_classic(bytes(store.read(key)), key, name).run
+    return IndexFile(store, key, name, ColumnCache(0)).run
 
 
 def last_seq(store: Store, worker: str) -> int:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import time as clock
-import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.sealed_name import has_seal, is_sealed, sealed_name
 
 if TYPE_CHECKING:
     from smdebug.storage.store import Store
+
+logger = logging.getLogger("smdebug.storage")
 
 CONTROL_PREFIX = "control/"
 _STOP_PREFIX = f"{CONTROL_PREFIX}stop-"
@@ -43,8 +47,9 @@ class StopRequest:
 
 def write_stop(store: Store, request: StopRequest) -> str:
     """Leaves a request in a run; returns its key."""
-    key = f"{_STOP_PREFIX}{int(request.time * 1000):013d}-{uuid.uuid4().hex[:8]}.json"
-    store.write(key, [json.dumps(vars(request)).encode()])
+    content = json.dumps(vars(request)).encode()
+    key = sealed_name(_STOP_PREFIX, "json", content, moment=request.time)
+    store.write(key, [content])
     return key
 
 
@@ -54,11 +59,11 @@ def list_stops(store: Store) -> list[str]:
 
 
 def read_stop(store: Store, key: str) -> StopRequest:
-    """Reads a request; one that cannot be understood still asks for a stop."""
+    """Reads a request; one that is damaged or cannot be understood still asks for a stop."""
     try:
-        content = json.loads(bytes(store.read(key)))
-        fields = content if isinstance(content, dict) else {}
-    except (ValueError, RecursionError):
+        fields = checked_request(bytes(store.read(key)), key)
+    except IndexReaderException as error:
+        logger.warning("a request to stop is obeyed, but what it says is not known: %s", error)
         fields = {}
     return StopRequest(
         reason=str(fields.get("reason") or f"{key} asks for it"),
@@ -69,6 +74,23 @@ def read_stop(store: Store, key: str) -> StopRequest:
         mode=_mode(fields.get("mode")),
         time=_seconds(fields.get("time")),
     )
+
+
+def checked_request(data: bytes, key: str) -> dict[str, Any]:
+    """What a request says.
+
+    Raises:
+        IndexReaderException: it is damaged, or is not a JSON object.
+    """
+    if has_seal(key) and not is_sealed(key, data):
+        raise IndexReaderException(f"{key}: damaged: its checksum is not that of its name")
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise IndexReaderException(f"{key}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise IndexReaderException(f"{key}: expected a JSON object")
+    return content
 
 
 def _whole(value: Any) -> int | None:

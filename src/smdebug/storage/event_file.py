@@ -6,16 +6,18 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import crc32c
 import numpy as np
 
-from smdebug.exceptions import SMDebugNotImplementedError, SMDebugValueError
+from smdebug.exceptions import DataCorrupted, SMDebugNotImplementedError, SMDebugValueError
 from smdebug.mode_keys import MODE_PLUGIN_NAME, MODE_STEP_PLUGIN_NAME, ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.classic import parse_classic
 from smdebug.storage.classic_builder import ClassicBuilder
 from smdebug.storage.events import decode_event
-from smdebug.storage.layout import classic_event_key
+from smdebug.storage.layout import classic_event_key, classic_index_of, parse_index_key
 from smdebug.storage.local import LocalStore
-from smdebug.storage.records import iterate_records
+from smdebug.storage.records import OVERHEAD, iterate_records
 from smdebug.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 class FileReader:
     """Reads one event file, of either format or of TensorBoard.
 
-    Every record is checked, so `check` makes no difference.
+    Every record is checked, so `check` makes no difference. Those of format v1 have no checksum of
+    their own: where the file lies in a run, the index file beside it has one for each.
 
     Example:
         >>> for name, step, value, mode, mode_step in FileReader(path).read_tensors():
@@ -43,8 +46,15 @@ class FileReader:
             data = LocalStore(self.path.parent).read(self.path.name)
         except KeyError:
             raise FileNotFoundError(f"there is no event file {self.path}") from None
-        for offset, payload in iterate_records(data, self.path.name, classic=True):
-            yield decode_event(payload, key=self.path.name, offset=offset)
+        name = self.path.name
+        sums = _sums_in_index(self.path)
+        for offset, payload in iterate_records(data, name, classic=True):
+            known = sums.pop(offset, None)
+            if known is not None and known != (len(payload) + OVERHEAD, crc32c.crc32c(payload)):
+                raise DataCorrupted("record is not what its index says", key=name, offset=offset)
+            yield decode_event(payload, key=name, offset=offset)
+        if sums:
+            raise DataCorrupted("file ends before a record does", key=name, offset=min(sums))
 
     def read_tensors(
         self, check: str = "minimal"
@@ -54,8 +64,15 @@ class FileReader:
             for value in event.values:
                 if value.tensor is not None:
                     number = value.metadata.get(MODE_PLUGIN_NAME, ModeKeys.GLOBAL.value)
-                    mode_step = int(value.metadata.get(MODE_STEP_PLUGIN_NAME, event.step))
-                    yield value.tag, event.step, value.tensor, ModeKeys(int(number)), mode_step
+                    try:
+                        mode = ModeKeys(int(number))
+                        mode_step = int(value.metadata.get(MODE_STEP_PLUGIN_NAME, event.step))
+                    except ValueError as error:
+                        raise DataCorrupted(
+                            f"not the mode or the step of a tensor: {error}",
+                            key=self.path.name, tensor=value.tag,
+                        ) from error  # fmt: skip
+                    yield value.tag, event.step, value.tensor, mode, mode_step
 
     def read_events(
         self, check: str = "minimal", regex_list: list[str] | None = None
@@ -78,6 +95,29 @@ class FileReader:
             for value in event.values
             if any(pattern.search(value.tag) for pattern in patterns)
         ]
+
+
+def _sums_in_index(path: Path) -> dict[int, tuple[int, int]]:
+    """What the index says of the records of an event file of format v1: length and CRC32C.
+
+    Nothing where there is no index file of it, or one without checksums.
+
+    Raises:
+        IndexReaderException: the index file is damaged.
+    """
+    folder = path.absolute().parent
+    key = classic_index_of(f"{folder.parent.name}/{folder.name}/{path.name}")
+    name = None if key is None else parse_index_key(key)
+    if key is None or name is None:
+        return {}
+    try:
+        data = LocalStore(folder.parent.parent).read(key)
+    except KeyError:
+        return {}
+    step = parse_classic(bytes(data), key, name)
+    if step.event_file is None or step.event_file.rpartition("/")[2] != path.name:
+        return {}
+    return {at: (length, crc) for at, length, crc in step.places if crc is not None}
 
 
 class FileWriter:

@@ -31,7 +31,7 @@ _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MOST_DIMENSIONS = 64
-_WIDEST = 1 << 26
+_WIDEST = 1 << 22
 
 
 @dataclass(frozen=True)

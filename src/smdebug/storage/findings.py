@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import time as clock
-import uuid
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
-
-import crc32c
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.arrow import pa, pq
+from smdebug.storage.arrow import PARQUET_ERRORS, pa, pq
+from smdebug.storage.identity import run_names
+from smdebug.storage.sealed_name import has_seal, is_sealed, resealed_name, sealed_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from smdebug.storage.store import Store
 
 FINDINGS_PREFIX = "findings/"
-_CHECKSUM = re.compile(r"-[0-9a-f]{8}-([0-9a-f]{8})\.[a-z]+$")
 _SCHEMA = pa.schema(
     [
         pa.field("rule", pa.string(), nullable=False),
@@ -153,6 +151,18 @@ def _report(store: Store, key: str) -> dict[str, Any]:
     return report
 
 
+def copy_findings(source: Store, target: Store) -> None:
+    """Copies findings and reports into a copy of their run, which has another name.
+
+    Raises:
+        IndexReaderException: one of them is damaged.
+    """
+    run = next(run_names(target), None)
+    for key in source.list(FINDINGS_PREFIX):
+        content = _checked(source, key)
+        target.write(resealed_name(key, content, run), [content])
+
+
 def check_file(store: Store, key: str) -> int:
     """Reads a file of findings, or a report, and returns how many bytes it has.
 
@@ -160,7 +170,7 @@ def check_file(store: Store, key: str) -> int:
         IndexReaderException: it is damaged.
         KeyError: it is gone.
     """
-    if _CHECKSUM.search(key) is None:
+    if not has_seal(key):
         raise IndexReaderException(f"{key}: the name holds no checksum")
     if key.endswith(".parquet"):
         list(_read(store, key))
@@ -170,10 +180,13 @@ def check_file(store: Store, key: str) -> int:
 
 
 def _write(store: Store, ending: str, content: memoryview) -> str:
-    # Sorted by time; the next part keeps two programs that look at once apart; the last one is the
-    # checksum: Parquet's own leave the headers of pages open.
-    moment, mark = int(clock.time() * 1000), uuid.uuid4().hex[:8]
-    key = f"{FINDINGS_PREFIX}{moment:013d}-{mark}-{crc32c.crc32c(content):08x}.{ending}"
+    # With a checksum in the name: Parquet's own leave the headers of pages open.
+    try:
+        run = next(run_names(store), None)
+    except IndexReaderException:
+        # Damaged; what is found all the same is kept.
+        run = None
+    key = sealed_name(FINDINGS_PREFIX, ending, content, run)
     store.write(key, [content])
     return key
 
@@ -185,9 +198,18 @@ def _checked(store: Store, key: str) -> bytes:
         IndexReaderException: they are not.
     """
     content = bytes(store.read(key))
-    match = _CHECKSUM.search(key)
-    if match and int(match[1], 16) != crc32c.crc32c(content):
-        raise IndexReaderException(f"{key}: damaged: its checksum is not that of its name")
+    if not has_seal(key):
+        return content
+    # With the name of the first worker there was, or of a run without names.
+    try:
+        sealed = any(is_sealed(key, content, run) for run in chain([None], run_names(store)))
+    except IndexReaderException as error:
+        raise IndexReaderException(f"{key}: cannot be checked: {error}") from error
+    if not sealed:
+        raise IndexReaderException(
+            f"{key}: damaged, renamed, or left here by another run: its checksum is not that of "
+            "its name"
+        )
     return content
 
 
@@ -202,5 +224,5 @@ def _read(store: Store, key: str) -> Iterable[Finding]:
         table = file.read(use_threads=False)
         rows = table.select(_SCHEMA.names).cast(_SCHEMA).to_pylist()
         return [Finding(**{**row, "mode": ModeKeys[row["mode"]]}) for row in rows]
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+    except (*PARQUET_ERRORS, KeyError) as error:
         raise IndexReaderException(f"{key}: not a file of findings: {error}") from error

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 ROWS_PER_GROUP = 1 << 17
 FORMAT_KEY, FORMAT = b"smdebug.format", b"2"
 SEAL_KEY = b"smdebug.seal"
+# The name of the run that the file belongs to.
+RUN_KEY = b"smdebug.run"
 
 _SEAL = re.compile(rb"crc32c:([0-9]{8}):")
 _DIGITS = 8
@@ -251,8 +253,13 @@ def _with_all_columns(table: pa.Table) -> pa.Table:
     return table_of(columns)
 
 
-def encode_index(table: pa.Table) -> memoryview:
-    """Writes a sorted table as a sealed Parquet file; columns it lacks become nulls."""
+def encode_index(table: pa.Table, run: str | None = None) -> memoryview:
+    """Writes a sorted table as a sealed Parquet file; columns it lacks become nulls.
+
+    Args:
+        table: the rows.
+        run: the name of the run they belong to.
+    """
     table = _with_all_columns(table)
     groups = -(-table.num_rows // ROWS_PER_GROUP) or 1
     chunks = len(_LEAVES) * groups
@@ -271,7 +278,8 @@ def encode_index(table: pa.Table) -> memoryview:
         store_schema=False,
     ) as writer:
         writer.write_table(table, row_group_size=ROWS_PER_GROUP)
-        writer.add_key_value_metadata({FORMAT_KEY: FORMAT, SEAL_KEY: placeholder})
+        named = {} if run is None else {RUN_KEY: run.encode()}
+        writer.add_key_value_metadata({FORMAT_KEY: FORMAT, **named, SEAL_KEY: placeholder})
     return _sealed(bytearray(sink.getvalue()), placeholder)
 
 

@@ -10,17 +10,25 @@ import crc32c
 import numpy as np
 
 from smdebug.exceptions import IndexReaderException
-from smdebug.storage.arrow import pa, pc, pq
-from smdebug.storage.catalog import StepArrays, mode_numbers, one_array
+from smdebug.storage.arrow import PARQUET_ERRORS, pa, pq
+from smdebug.storage.catalog import (
+    StepArrays,
+    distinct_names,
+    distinct_steps,
+    mode_numbers,
+    one_array,
+)
 from smdebug.storage.index import (
     EMPTY,
+    ROWS_PER_GROUP,
+    RUN_KEY,
     SCHEMA,
     TEXT_COLUMNS,
-    chunk_ranges,
     open_seal,
     table_of,
 )
 from smdebug.storage.index_bytes import IndexBytes
+from smdebug.storage.index_pages import check_pages, checked_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,6 +83,7 @@ class IndexFile:
     Attributes:
         metadata: what the footer says.
         nbytes: the size of the file.
+        run: the name of the run it belongs to; None when it says none.
 
     Raises:
         IndexReaderException: the file is damaged, cut, or not an index file.
@@ -91,14 +100,17 @@ class IndexFile:
             self._open()
         except IndexReaderException as error:
             raise IndexReaderException(f"{key}: {error}") from None
-        except (pa.ArrowException, OSError) as error:
+        except PARQUET_ERRORS as error:
             raise IndexReaderException(f"{key}: not a Parquet file: {error}") from error
 
     def _open(self) -> None:
         footer = self._bytes.footer()
         self._sums = open_seal(footer)
         metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(footer)))
-        self._ranges = chunk_ranges(metadata)
+        run = (metadata.metadata or {}).get(RUN_KEY)
+        self.run = None if run is None else run.decode("utf-8", "replace")
+        self._chunks = checked_chunks(metadata, ROWS_PER_GROUP)
+        self._ranges = [(chunk.first, chunk.end) for chunk in self._chunks]
         if len(self._ranges) != len(self._sums):
             raise IndexReaderException("the seal does not fit the file")
         end = max((end for _, end in self._ranges), default=4)
@@ -108,9 +120,15 @@ class IndexFile:
             pa.BufferReader(self._bytes.buffer()), metadata=metadata, read_dictionary=TEXT_COLUMNS
         )
         # Columns that came later are null in older files; without these there is no index.
-        missing = _REQUIRED - set(self._file.schema_arrow.names)
+        schema = self._file.schema_arrow
+        missing = _REQUIRED - set(schema.names)
         if missing:
             raise IndexReaderException(f"columns are missing: {', '.join(sorted(missing))}")
+        for name in set(schema.names) & set(SCHEMA.names):
+            if schema.get_field_index(name) < 0 or schema.field(name) != SCHEMA.field(name):
+                raise IndexReaderException(
+                    f"column {name} must be {SCHEMA.field(name)}, and there must be one of it"
+                )
         self._leaf = {
             metadata.schema.column(leaf).path.split(".")[0]: leaf
             for leaf in range(metadata.num_columns)
@@ -120,6 +138,28 @@ class IndexFile:
         self._names: dict[str, int] | None = None
         self._stretches: dict[int, dict[str, tuple[int, int]]] = {}
         self._known: dict[tuple[int, str], Any] = {}
+
+    def check_name(self, name: IndexName) -> None:
+        """Compares the rows with the name of their file, by the statistics alone.
+
+        Raises:
+            IndexReaderException: they are not what the name says, as in a file that was renamed.
+        """
+        low, high = self.step_range()
+        if low <= high and low != name.step:
+            raise IndexReaderException(
+                f"{self.key}: the file begins with step {low}, its name says {name.step}"
+            )
+        for group in range(self.metadata.num_row_groups):
+            workers, seqs = self._bounds(group, "worker"), self._bounds(group, "seq")
+            if workers is not None and workers != (name.worker, name.worker):
+                raise IndexReaderException(
+                    f"{self.key}: the file has rows of worker {workers[0]}, not of {name.worker}"
+                )
+            if seqs is not None and name.seq is not None and seqs[1] > name.seq:
+                raise IndexReaderException(
+                    f"{self.key}: the file has rows of segment {seqs[1]}, which came later than it"
+                )
 
     # ---- the catalogue
 
@@ -153,10 +193,10 @@ class IndexFile:
                 group, ["step", "mode", "mode_step", "seq", "tensor"], keep=False
             )
             mode = mode_numbers(columns["mode"])
-            pieces.append(_distinct_steps(columns, mode))
+            pieces.append(distinct_steps(columns, mode))
             tensor = columns["tensor"]
             codes = tensor.indices.to_numpy()
-            for name, bits in _distinct_names(tensor.dictionary, codes, mode):
+            for name, bits in distinct_names(tensor.dictionary, codes, mode):
                 names[name] = names.get(name, 0) | bits
         self._steps = StepArrays.concatenate(pieces)
         self._names = names
@@ -201,7 +241,7 @@ class IndexFile:
             hits = (steps >= begin) & (steps < end)
             codes = columns["tensor"].indices.to_numpy()[hits]
             mode = mode_numbers(columns["mode"])[hits]
-            for name, bits in _distinct_names(columns["tensor"].dictionary, codes, mode):
+            for name, bits in distinct_names(columns["tensor"].dictionary, codes, mode):
                 found[name] = found.get(name, 0) | bits
         return found
 
@@ -284,7 +324,10 @@ class IndexFile:
             # One thread: those of Arrow's pool let go of Python's memory a little later, and one
             # that does so while the interpreter ends brings the process down.
             table = self._file.read_row_group(group, columns=missing, use_threads=False)
-        except (pa.ArrowException, OSError) as error:
+            for name in {*TEXT_COLUMNS, "shape"} & set(missing):
+                # Text that is none, and places beyond a dictionary, are not met later.
+                table[name].validate(full=True)
+        except PARQUET_ERRORS as error:
             raise IndexReaderException(f"{self.key}: {error}") from error
         for name in missing:
             found[name] = one_array(table[name])
@@ -302,11 +345,16 @@ class IndexFile:
         self._bytes.fetch([self._ranges[leaf] for leaf in unchecked])
         for leaf in unchecked:
             first, end = self._ranges[leaf]
-            if crc32c.crc32c(self._bytes.view(first, end)) != self._sums[leaf]:
+            view = self._bytes.view(first, end)
+            if crc32c.crc32c(view) != self._sums[leaf]:
                 name = self.metadata.schema.column(leaf % self.metadata.num_columns).path
                 raise IndexReaderException(
                     f"{self.key}: column {name} at offset {first} fails its checksum"
                 )
+            try:
+                check_pages(view, self._chunks[leaf])
+            except IndexReaderException as error:
+                raise IndexReaderException(f"{self.key}: offset {first}: {error}") from None
             self._checked.add(leaf)
 
     def _present(self, group: int, name: str) -> bool:
@@ -335,35 +383,9 @@ class IndexFile:
     def _statistics(self, group: int, name: str) -> Any:
         # Taking statistics from the footer costs microseconds, and series ask for them often.
         if (group, name) not in self._known:
-            column = self.metadata.row_group(group).column(self._leaf[name])
-            self._known[group, name] = column.statistics
+            try:
+                column = self.metadata.row_group(group).column(self._leaf[name])
+                self._known[group, name] = column.statistics
+            except PARQUET_ERRORS as error:
+                raise IndexReaderException(f"{self.key}: {error}") from error
         return self._known[group, name]
-
-
-def _first_of_each(keys: Any) -> Any:
-    """The row where each distinct key first stands."""
-    codes = pa.array(keys).dictionary_encode()
-    first = np.empty(len(codes.dictionary), np.int64)
-    # Of several assignments to one place the last one stays, so go backwards.
-    numbers = codes.indices.to_numpy()
-    first[numbers[::-1]] = np.arange(len(keys) - 1, -1, -1)
-    return first
-
-
-def _distinct_steps(columns: dict[str, Any], mode: Any) -> StepArrays:
-    step, seq = columns["step"].to_numpy(), columns["seq"].to_numpy()
-    # The newest row of a step speaks for it.
-    order = np.argsort(-seq.astype(np.int64), kind="stable")
-    first = order[_first_of_each((step * 8 + mode)[order])]
-    return StepArrays(
-        step[first],
-        mode[first],
-        columns["mode_step"].to_numpy()[first],
-        seq[first].astype(np.int64),
-    )
-
-
-def _distinct_names(dictionary: Any, codes: Any, mode: Any) -> Iterable[tuple[str, int]]:
-    keys = pc.unique(pa.array(codes.astype(np.int64) * 8 + mode)).to_numpy()
-    names = dictionary.take(pa.array(keys // 8)).to_pylist()
-    return zip(names, (1 << (keys % 8)).tolist(), strict=True)

@@ -28,7 +28,7 @@ _V2_INDEX = re.compile(r"^index/\d{9,}/(\d{12})-(\d{6,})_(.+)\.parquet$")
 _V1_INDEX = re.compile(r"^index/\d{9,}/(\d{1,18})_(.+)\.json$")
 _V1_AGAIN = re.compile(r"^index/\d{9,}/(\d{1,18})_(.+)-(\d{6,9})\.again$")
 _V2_EVENTS = re.compile(r"^events/\d{12}/(\d{12})-(\d{6,})_(.+)\.tfevents$")
-_V1_EVENTS = re.compile(r"^events/\d{12}/\d{12,18}_.+\.tfevents$")
+_V1_EVENTS = re.compile(r"^events/\d{12}/(\d{12,18})_(.+?)(?:-\d{6,9})?\.tfevents$")
 _COLLECTIONS = re.compile(r"^collections/[^/]+/(.+)_collections\.json$")
 
 _DEVICE = re.compile(r"^/job:[A-Za-z0-9]+/replica:\d+/task:\d+/device:[A-Z]+:\d+$")
@@ -112,6 +112,14 @@ def event_format(key: str) -> str | None:
     if _V2_EVENTS.match(key):
         return "v2"
     return "v1" if _V1_EVENTS.match(key) else None
+
+
+def classic_index_of(event_file: str) -> str | None:
+    """The v1 index file that names an event file; None when that is of no such name."""
+    match = _V1_EVENTS.match(event_file)
+    if match is None or _V2_EVENTS.match(event_file):
+        return None
+    return f"index/{int(match[1]) // _STEPS_PER_FOLDER:09d}/{match[1]}_{match[2]}.json"
 
 
 def is_event_file_of(event_file: str, classic_index: str) -> bool:

@@ -6,7 +6,6 @@ More than 400 lines because both formats become one here, and every question abo
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import time
 from dataclasses import dataclass
@@ -14,10 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from smdebug.exceptions import IndexReaderException
+from smdebug.exceptions import DataCorrupted, IndexReaderException
 from smdebug.storage.arrow import pa
 from smdebug.storage.catalog import Segment, StepArrays
 from smdebug.storage.classic import ClassicSegment, ClassicStep, parse_classic
+from smdebug.storage.collections_file import decode_collections
+from smdebug.storage.identity import RunNames
 from smdebug.storage.index import EMPTY, SCHEMA, newest_rows
 from smdebug.storage.index_file import ColumnCache, IndexFile
 from smdebug.storage.layout import (
@@ -69,6 +70,7 @@ class RunReader:
         self._cache = ColumnCache()
         self._gathered = ColumnCache()
         self._raw = RawReader(store)
+        self._runs = RunNames(store)
         self._seen: set[str] = set()
         self._files: dict[str, IndexFile] = {}
         self._classic: list[ClassicSegment] = []
@@ -106,20 +108,16 @@ class RunReader:
         """The collections files by worker, parsed.
 
         Raises:
-            IndexReaderException: one of them is not a JSON object.
+            IndexReaderException: one of them is damaged, or is not a JSON object.
         """
         found = {}
         for key in self.store.list(COLLECTIONS_PREFIX):
             worker = parse_collections_worker(key)
             if worker is None:
                 continue
-            try:
-                content = json.loads(bytes(self.store.read(key)))
-            except (ValueError, RecursionError) as error:
-                raise IndexReaderException(f"{key}: not JSON: {error}") from error
-            if not isinstance(content, dict):
-                raise IndexReaderException(f"{key}: expected a JSON object")
-            found[worker] = content
+            file = decode_collections(self.store.read(key), key)
+            self._runs.take(worker, file.run)
+            found[worker] = file.content
         return found
 
     def refresh(
@@ -185,6 +183,8 @@ class RunReader:
 
     def _open_file(self, key: str, name: IndexName) -> IndexFile:
         file = IndexFile(self.store, key, name, self._cache)
+        file.check_name(name)
+        self._runs.check(key, name.worker, file.run)
         # Read here and not later, so that a file that vanishes is noticed while it can be replaced.
         _ = file.steps
         return file
@@ -194,7 +194,9 @@ class RunReader:
             key, name = item
             if name.attempt:
                 key = classic_index_key(name.step, name.worker)
-            return parse_classic(bytes(self.store.read(key)), key, name)
+            step = parse_classic(bytes(self.store.read(key)), key, name)
+            self._runs.check(key, name.worker, step.run)
+            return step
 
         by_worker: dict[str, list[ClassicStep]] = {}
         for (_, name), step in zip(items, self._each(parse, items), strict=True):
@@ -375,19 +377,41 @@ class RunReader:
 
     def read_times(self, places: Sequence[Place]) -> list[float]:
         """When records were made; see `RawReader.read_times`."""
-        return self._raw.read_times(places)
+        return self._expected(lambda: self._raw.read_times(places))
 
     def classic_time(self, worker: str, step: int) -> float | None:
         """When the first record of a v1 step was made, whose index does not say it."""
-        found = [each.event_file(step) for each in self._classic if each.worker == worker]
-        files = [file for file in found if file is not None]
-        return self._raw.file_time(files[-1]) if files else None
+        found = [each.first_place(step) for each in self._classic if each.worker == worker]
+        places = [place for place in found if place is not None]
+        if not places:
+            return None
+        if places[-1].checksum is None:
+            # Nothing could be verified by reading all of it, as it may be large.
+            return self._expected(lambda: self._raw.file_time(places[-1].event_file))
+        return self.read_times([places[-1]])[0]
 
     def _read_scalars(self, places: list[Place]) -> list[float]:
-        return [float(value.reshape(-1)[0]) for value in self.read_values(places)]
+        values = self._expected(lambda: self.read_values(places))
+        return [_number(value, place) for value, place in zip(values, places, strict=True)]
+
+    def _expected(self, read: Callable[[], R]) -> R:
+        """Reads what lies in event files; those of format v1 are never replaced by others."""
+        try:
+            return read()
+        except KeyError as error:
+            raise DataCorrupted("the event file is not there", key=str(error.args[0])) from error
 
     def _each(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return each(self.store, work, items)
+
+
+def _number(value: Array, place: Place) -> float:
+    if value.size != 1 or value.dtype.kind in "SUOc":
+        raise DataCorrupted(
+            f"expected one number, got shape {value.shape} of {value.dtype}",
+            key=place.event_file, offset=place.offset, tensor=place.tensor,
+        )  # fmt: skip
+    return float(value.reshape(-1)[0])
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ import numpy as np
 
 from smdebug.storage import records
 from smdebug.storage.arrow import pa
-from smdebug.storage.compaction import compact, last_seq
+from smdebug.storage.compaction import compact, last_seq, run_of_index
 from smdebug.storage.dtypes import dtype_name, is_string, plain_array
 from smdebug.storage.events import encode_tensor
+from smdebug.storage.identity import RunIdentity
 from smdebug.storage.index import (
     BlockRows,
     IndexRow,
@@ -44,11 +45,13 @@ class SegmentBuilder:
     Attributes:
         waiting: bytes gathered and not yet published.
         written: bytes published so far.
+        identity: the name of the run.
     """
 
     def __init__(self, store: Store, worker: str) -> None:
         self._store = store
         self._worker = worker
+        self.identity = RunIdentity(store, worker, run_of_index)
         self._seq: int | None = None
         self._checksums = ThreadPoolExecutor(1, "smdebug-checksum")
         self.written = 0
@@ -96,7 +99,9 @@ class SegmentBuilder:
                     record.row.checksum, record.row.digest = record.sums.result()
         tables = [rows_to_table(rows, self._worker, seq)] if rows else []
         tables += blocks_to_table(blocks, self._worker, seq, key)
-        data = encode_index(newest_rows(pa.concat_tables(tables, promote_options="default")))
+        table = newest_rows(pa.concat_tables(tables, promote_options="default"))
+        data = encode_index(table, self.identity.find())
+        self.identity.published()
         self._store.write(index_key(first, seq, self._worker), [data])
         self.written += self._event_bytes + len(data)
         self._begin()

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from smdebug.storage.batch import StepBatch
+    from smdebug.storage.identity import RunIdentity
 
 
 class Builder(Protocol):
@@ -17,6 +18,7 @@ class Builder(Protocol):
 
     waiting: int
     written: int
+    identity: RunIdentity
 
     def add(self, batch: StepBatch) -> None: ...
     def publish(self) -> None: ...

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError, StoreError, WriteFailed
 from smdebug.storage.batch import PendingBatch, StepBatch
 from smdebug.storage.classic_builder import ClassicBuilder
+from smdebug.storage.collections_file import encode_collections
 from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.pace import flush_interval
 from smdebug.storage.segment import SegmentBuilder
@@ -43,9 +44,7 @@ _WAKING_BYTES = 1 << 20
 _THREAD_DIED = "the writer's thread is gone; what waited for it was not written"
 
 
-def _check_number(name: str, value: float | None, minimum: float) -> None:
-    if value is None:
-        return
+def _check_number(name: str, value: float, minimum: float) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or math.isnan(value) or value < minimum:
         raise SMDebugValueError(f"{name} must be a number of at least {minimum:g}, got {value!r}")
@@ -92,7 +91,8 @@ class RunWriter:
         queue_bytes: int = DEFAULT_QUEUE_BYTES,
         reopen: bool = False,
     ) -> None:
-        _check_number("flush_seconds", flush_seconds, minimum=0.0)
+        if flush_seconds is not None:
+            _check_number("flush_seconds", flush_seconds, minimum=0.0)
         _check_number("queue_bytes", queue_bytes, minimum=0)
         collections_key(worker)  # a name that makes no file name is refused here, not later
         self.store = store
@@ -382,14 +382,13 @@ class RunWriter:
         steps = work.finished
         if not steps:
             return
-        gone = self._is_gone()
+        if self._is_gone():
+            self._begin_anew()
         if self._reopens:
             # Before there is anything new: who sees that waits for more.
             self.store.delete(END_KEY)
             self._reopens = False
         self._builder.publish()
-        if gone:
-            self._begin_anew()
         self.stats.segments += 1
         self.stats.steps += len(steps)
         self.stats.bytes = self._builder.written
@@ -402,7 +401,8 @@ class RunWriter:
 
     def _write_collections(self) -> None:
         key = collections_key(self.worker, classic=self.format == "v1")
-        self.store.write(key, [self._collections.encode()])
+        data = encode_collections(self._collections, self.worker, self._builder.identity.make())
+        self.store.write(key, [data])
 
     def _is_gone(self) -> bool:
         """Whether what was published is there no more; of a bucket it would cost a request."""

@@ -13,7 +13,7 @@ from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.claim import Claim, Claimed, claimed_workers
 from smdebug.storage.control import CONTROL_PREFIX
 from smdebug.storage.dtypes import dtype_name, is_extended
-from smdebug.storage.findings import FINDINGS_PREFIX
+from smdebug.storage.findings import FINDINGS_PREFIX, copy_findings
 from smdebug.storage.layout import COLLECTIONS_PREFIX, END_KEY, EVENTS_PREFIX, INDEX_PREFIX
 from smdebug.storage.raw import VALUE_COLUMNS
 from smdebug.storage.writer import RunWriter
@@ -96,8 +96,7 @@ def _copy(
                 if format == "v1":
                     _note_widened(batch, done)
     if selection.whole:
-        for key in trial.store.list(FINDINGS_PREFIX):
-            store.write(key, [trial.store.read(key)])
+        copy_findings(trial.store, store)
     if selection.finished:
         store.write(END_KEY, [])
     done.steps, done.files = len(steps), sum(1 for _ in store.list())

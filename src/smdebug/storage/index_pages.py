@@ -1,0 +1,170 @@
+"""What a Parquet file claims, compared with what is there before Arrow makes room for it.
+
+A seal says that a file is as it was written, not that an honest program wrote it: a few bytes can
+claim to unpack to gigabytes. Row groups have an upper size in the format; column chunks and their
+pages are held to it here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from smdebug.exceptions import IndexReaderException
+
+if TYPE_CHECKING:
+    from smdebug.storage.arrow import pq
+
+# What a chunk may unpack to whatever it weighs, and how many times as much as it weighs.
+_MOST_BYTES, _MOST_RATIO = 16 << 20, 64
+# Elements of a shape; more dimensions no array has.
+_MOST_ELEMENTS = 64
+_DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
+# Types of the compact protocol of Thrift, in which the headers of pages are written.
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
+_DEEPEST = 4
+
+
+class Chunk(NamedTuple):
+    """A column chunk, by the footer.
+
+    Attributes:
+        first: where it begins in the file.
+        end: where it ends.
+        values: how many values it has, nulls included.
+        unpacked: how many bytes its pages unpack to, at most.
+    """
+
+    first: int
+    end: int
+    values: int
+    unpacked: int
+
+
+def checked_chunks(metadata: pq.FileMetaData, most_rows: int) -> list[Chunk]:
+    """The column chunks of a file, group by group.
+
+    Args:
+        metadata: what the footer says.
+        most_rows: how many rows a group may have.
+
+    Raises:
+        IndexReaderException: a chunk claims what it cannot hold, or is of another type than its
+            column.
+    """
+    kinds = [metadata.schema.column(leaf) for leaf in range(metadata.num_columns)]
+    expected = [(each.path, each.physical_type, each.max_repetition_level > 0) for each in kinds]
+    found = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        rows = group.num_rows
+        if not 0 <= rows <= most_rows or group.num_columns != len(expected):
+            raise IndexReaderException(
+                f"row group {number} has {rows} rows of {group.num_columns} columns; expected at "
+                f"most {most_rows} of {len(expected)}"
+            )
+        for leaf, (path, kind, repeats) in enumerate(expected):
+            column = group.column(leaf)
+            if column.path_in_schema != path or column.physical_type != kind:
+                raise IndexReaderException(f"row group {number} has no column {path} of {kind}")
+            found.append(_chunk(column, rows * _MOST_ELEMENTS if repeats else rows, path))
+    return found
+
+
+def _chunk(column: Any, most_values: int, path: str) -> Chunk:
+    first = column.dictionary_page_offset
+    first = column.data_page_offset if first is None else first
+    size, unpacked, values = (
+        column.total_compressed_size,
+        column.total_uncompressed_size,
+        column.num_values,
+    )
+    most = max(_MOST_BYTES, _MOST_RATIO * size)
+    if first < 0 or size < 0 or not 0 <= unpacked <= most or not 0 <= values <= most_values:
+        raise IndexReaderException(
+            f"column {path} claims {values} values in {unpacked} bytes, packed into {size} at "
+            f"offset {first}"
+        )
+    return Chunk(first, first + size, values, unpacked)
+
+
+def check_pages(data: memoryview, chunk: Chunk) -> None:
+    """Walks through the pages of a chunk and compares their claims with the footer's.
+
+    Raises:
+        IndexReaderException: a page claims more than its chunk, or the pages do not fit it.
+    """
+    at = unpacked = values = 0
+    while at < len(data):
+        try:
+            header, at = _struct(data, at, 0)
+            kind, size, packed = header[1], header[2], header[3]
+            inside = header[{_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}[kind]]
+            count = inside[1]
+            if not all(isinstance(each, int) for each in (size, packed, count)):
+                raise TypeError
+        except (KeyError, IndexError, TypeError) as error:
+            raise IndexReaderException("a page has no header") from error
+        # Headers count, too; those of an honest page take what they take in the file.
+        unpacked += size
+        values += 0 if kind == _DICTIONARY else count
+        at += packed
+        sound = size >= 0 and packed >= 0 and count >= 0 and at <= len(data)
+        # An entry of a dictionary takes a byte at least.
+        sound = sound and (kind != _DICTIONARY or count <= max(size, 1))
+        if not sound or unpacked > chunk.unpacked or values > chunk.values:
+            raise IndexReaderException(
+                f"a page claims {count} values in {size} bytes, packed into {packed}; its column "
+                f"chunk has {chunk.values} values in {chunk.unpacked} bytes"
+            )
+
+
+def _struct(data: memoryview, at: int, depth: int) -> tuple[dict[int, Any], int]:
+    """The numbers and structs of a struct, by field; everything else is passed over."""
+    if depth > _DEEPEST:
+        raise IndexError
+    found: dict[int, Any] = {}
+    field = 0
+    while True:
+        head = data[at]
+        at += 1
+        if not head:
+            return found, at
+        kind = head & 15
+        if head >> 4:
+            field += head >> 4
+        else:
+            field, at = _number(data, at)
+        if kind == _STRUCT:
+            found[field], at = _struct(data, at, depth + 1)
+        elif kind in (_TRUE, _FALSE):
+            found[field] = kind
+        elif kind == _BINARY:
+            size, at = _varint(data, at)
+            at += size
+        elif kind == _DOUBLE:
+            at += 8
+        elif kind == _BYTE:
+            at += 1
+        elif kind in (_LIST, _SET) or kind > _STRUCT:
+            # Headers of pages have none.
+            raise IndexError
+        else:
+            found[field], at = _number(data, at)
+
+
+def _number(data: memoryview, at: int) -> tuple[int, int]:
+    value, at = _varint(data, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise IndexError
