@@ -204,7 +204,7 @@ def _next_seqs(store: Store, worker: str) -> Callable[[], int]:
 
 
 def _claimed(store: Store, worker: str) -> Claim:
-    claim = Claim(store, worker)
+    claim = Claim(store, worker, joins=True)
     try:
         claim.take()
     except Claimed as error:

@@ -102,6 +102,14 @@ class RunReader:
             return False
         return True
 
+    def ended_before(self, moment: float) -> bool:
+        """Whether the job says that it ended before a moment, in seconds since 1970."""
+        try:
+            return float(bytes(self.store.read(END_KEY))) < moment
+        except (KeyError, ValueError):
+            # Format v1 and earlier versions do not say when.
+            return False
+
     def collections(self) -> dict[str, dict[str, Any]]:
         """The collections files by worker, parsed.
 
