@@ -81,12 +81,14 @@ class Shared:
     """What the processes share: the only way they know of each other.
 
     Attributes:
-        round: where writers wait for each other.
+        begun: where writers wait for each other in the middle of a round.
+        round: where they do so at its end.
         looks: a reader adds one when it has looked at the run; a round takes some.
         last: the round after which the workers end.
         over: all workers have ended.
     """
 
+    begun: Barrier
     round: Barrier
     looks: Semaphore
     last: Any
@@ -150,12 +152,11 @@ def write(plan: Plan, shared: Shared, seen: Seen, number: int) -> None:
     for turn in range(plan.rounds):
         if hook is None:
             hook = WorkerHook(plan, number, resume=turn > 0)
+        train(hook, worker)
+        # Those of one job train together: none has ended before all have begun.
+        shared.begun.wait(PATIENCE)
         while hook.step < (turn + 1) * plan.steps - 1:
-            step = hook.step + 1
-            hook.set_mode(mode_of(step)[0])
-            tensors = {name: value_of(worker, step, name) for name in NAMES if "rate" not in name}
-            hook.run(**{name.replace("/", "__"): value for name, value in tensors.items()})
-            hook.save_scalar("rate", value_of(worker, step, "scalar/rate"))
+            train(hook, worker)
             seen.counts["steps"] += 1
         chance, all_close = own.random(), common.random() < 0.15
         if chance < 0.3 or all_close:
@@ -171,6 +172,15 @@ def write(plan: Plan, shared: Shared, seen: Seen, number: int) -> None:
     if hook is not None:
         hook.close()
         seen.counts["segments"] += hook.stats().segments
+
+
+def train(hook: WorkerHook, worker: str) -> None:
+    """One step."""
+    step = hook.step + 1
+    hook.set_mode(mode_of(step)[0])
+    tensors = {name: value_of(worker, step, name) for name in NAMES if "rate" not in name}
+    hook.run(**{name.replace("/", "__"): value for name, value in tensors.items()})
+    hook.save_scalar("rate", value_of(worker, step, "scalar/rate"))
 
 
 def compact(plan: Plan, shared: Shared, seen: Seen) -> None:
@@ -353,7 +363,8 @@ def run(plan: Plan) -> dict[str, Any]:
             last.value = turns.value - 1
 
     over = CONTEXT.Event()
-    shared = Shared(CONTEXT.Barrier(plan.writers, turn_over), looks, last, over)
+    begun, ended = CONTEXT.Barrier(plan.writers), CONTEXT.Barrier(plan.writers, turn_over)
+    shared = Shared(begun, ended, looks, last, over)
     jobs: list[tuple[Any, ...]] = [(write, number) for number in range(plan.writers)]
     jobs += [(compact,), *((read, number) for number in range(plan.readers))]
     pipes, processes = [], []
@@ -389,6 +400,7 @@ def _tell(send: Any, what: Any, plan: Plan, shared: Shared, arguments: list[int]
         shared.last.value = 0
         for _ in range(plan.readers):
             shared.looks.release()
+        shared.begun.abort()
         shared.round.abort()
     send.send(seen)
 

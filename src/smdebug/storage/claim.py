@@ -18,8 +18,9 @@ from smdebug.storage.locks import LOCKS_PREFIX, SUFFIX, lock, lock_path, unlock
 if TYPE_CHECKING:
     from smdebug.storage.store import Store
 
-# Who asks whether a run is being written has its lock for a moment, and is no writer.
-_PATIENCE, _PAUSE = 0.05, 0.01
+# Who asks whether a run is being written has its lock for a moment, and is no writer. On a busy
+# machine moments are long, for it and for who has the lock and has not yet said who it is.
+_PATIENCE, _PAUSE = 0.5, 0.01
 # Who joins its index files has it for longer, and is none either: a job that begins waits.
 _JOINING, _JOINING_PATIENCE = "joins index files", 120.0
 
@@ -109,12 +110,16 @@ class Claim:
             self._file = None
 
     def _lock(self, file: int) -> None:
-        began = time.monotonic()
+        began = since = time.monotonic()
+        before = b""
         # On a file system without locks nothing can be said, so nothing is claimed.
         while lock(file) is False:
-            owner, _, what = os.pread(file, 40, 0).decode(errors="replace").strip().partition(" ")
-            patience = _JOINING_PATIENCE if what == _JOINING else _PATIENCE
-            if time.monotonic() - began >= patience:
+            text, now = os.pread(file, 40, 0), time.monotonic()
+            if text != before:
+                # Somebody else has it now, who may be there for a moment as well.
+                before, since = text, now
+            owner, _, what = text.decode(errors="replace").strip().partition(" ")
+            if now - since >= _PATIENCE and (what != _JOINING or now - began >= _JOINING_PATIENCE):
                 self._refuse(owner or "unknown", what)
             time.sleep(_PAUSE)
 
