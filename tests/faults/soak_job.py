@@ -28,8 +28,9 @@ from smdebug.trials import create_trial
 
 SAMPLES = 10
 QUEUE_BYTES = 32 << 20
-# Steps of which the cost is taken together.
+# Steps of which the cost is taken together; how many are made besides, to count calls.
 BLOCK = 100
+BESIDES = 2 * SAMPLES
 
 
 def sample(hook: NumpyHook | None = None) -> dict[str, float]:
@@ -87,8 +88,8 @@ def calls_of(work: Any) -> int:
 
 def soak(kind: str, path: str, steps: int) -> dict[str, Any]:
     """Saves so many steps, and looks at itself now and then."""
-    hook = {"scalars": _scalars, "tensors": _tensors}[kind](path)
-    make = {"scalars": _save_scalars, "tensors": _save_tensors}[kind]
+    hook = _tensors(path) if kind == "tensors" else _scalars(path, watched=kind == "watched")
+    make = _save_tensors if kind == "tensors" else _save_scalars
     started = time.monotonic()
     samples, calls = [], []
     costs: list[list[tuple[float, float]]] = [[] for _ in range(SAMPLES)]
@@ -100,7 +101,8 @@ def soak(kind: str, path: str, steps: int) -> dict[str, Any]:
             for step in range(first, first + BLOCK):
                 make(hook, step, array)
             costs[tenth].append((time.thread_time() - thread, time.perf_counter() - wall))
-        # A step that is counted, of the same kind every time.
+        # Steps of one kind, the same every time: the second ends the first, and is counted.
+        make(hook, 0, array)
         calls.append(calls_of(lambda: make(hook, 0, array)))
         samples.append(sample(hook))
     elapsed = time.monotonic() - started
@@ -119,12 +121,13 @@ def soak(kind: str, path: str, steps: int) -> dict[str, Any]:
     }
 
 
-def _scalars(path: str) -> NumpyHook:
-    """A hook with everything that could grow: files of TensorBoard, a rule that always fires."""
+def _scalars(path: str, watched: bool) -> NumpyHook:
+    """A hook with everything that could grow: files of TensorBoard, a rule that fires."""
     armed = SaveConfig({modes.TRAIN: SaveConfigMode(save_interval=10**9, when_nan=["loss"])})
     return NumpyHook(
         path, include_collections=["losses"], save_config=armed, queue_bytes=QUEUE_BYTES,
-        rules=["NonFinite"], tensorboard_dir=f"{path}/../board", on_error="raise",
+        rules=["NonFinite"] if watched else None, tensorboard_dir=f"{path}_board",
+        on_error="raise",
     )  # fmt: skip
 
 

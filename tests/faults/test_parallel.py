@@ -64,3 +64,14 @@ def test_local(tmp_path: Path, tally: Tally, format: str) -> None:
     if format == "v2":
         # Every worker has joined its own at its end.
         assert result["index files"] == plan.writers
+
+
+@pytest.mark.parametrize("format", ["v2", "v1"])
+def test_object_store(bucket: str, tally: Tally, format: str) -> None:
+    plan = Plan(
+        f"s3://{bucket}/parallel_{format}", format, SEED, writers=amount(4, 2),
+        readers=amount(4, 2), rounds=amount(30, 4), steps=amount(10, 5), seconds=60.0,
+        flush_seconds=0.2,
+    )  # fmt: skip
+    result = played(plan)
+    told(tally, f"the same in an object store, {format}", plan, result)
