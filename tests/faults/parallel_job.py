@@ -59,6 +59,7 @@ class Plan:
         steps: how many steps they make in between.
         seconds: no new round begins after this time.
         flush_seconds: how long a step may stay unpublished.
+        apart: the first worker, which marks the end, may close while others go on.
     """
 
     path: str
@@ -70,6 +71,7 @@ class Plan:
     steps: int
     seconds: float
     flush_seconds: float
+    apart: bool = True
 
     @property
     def workers(self) -> list[str]:
@@ -159,7 +161,8 @@ def write(plan: Plan, shared: Shared, seen: Seen, number: int) -> None:
             train(hook, worker)
             seen.counts["steps"] += 1
         chance, all_close = own.random(), common.random() < 0.15
-        if chance < 0.3 or all_close:
+        alone = chance < 0.3 and (plan.apart or number > 0)
+        if alone or all_close:
             hook.close()
             seen.counts["closes"] += 1
             seen.counts["segments"] += hook.stats().segments

@@ -71,7 +71,7 @@ def test_object_store(bucket: str, tally: Tally, format: str) -> None:
     plan = Plan(
         f"s3://{bucket}/parallel_{format}", format, SEED, writers=amount(4, 2),
         readers=amount(4, 2), rounds=amount(30, 4), steps=amount(10, 5), seconds=60.0,
-        flush_seconds=0.2,
+        flush_seconds=0.2, apart=False,
     )  # fmt: skip
     result = played(plan)
     told(tally, f"the same in an object store, {format}", plan, result)

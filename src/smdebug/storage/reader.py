@@ -43,6 +43,8 @@ logger = logging.getLogger("smdebug.storage")
 
 # Compaction may take files away while they are being opened; it never does so for ever.
 _TRIES = 5
+# An object store lists so many keys at a time; more of them are not of one moment.
+_PAGE = 1000
 
 # What it takes to sort rows and to tell the newest.
 _ORDERING = ("worker", "tensor", "step", "seq", "position")
@@ -136,8 +138,8 @@ class RunReader:
         """Looks for index files that are new, and for those that compaction has replaced.
 
         Args:
-            since_step: look only at files of this step and later ones; replaced files are then
-                not noticed.
+            since_step: look only at files of this step and later ones; that earlier ones were
+                replaced is then not noticed.
             clock: what `listing_seconds` is measured with.
 
         Returns:
@@ -157,9 +159,11 @@ class RunReader:
         began = clock()
         after = "" if since_step is None else classic_index_start(since_step)
         keys = set(self.store.list(INDEX_PREFIX, after))
-        gone = set(self._files) - keys if since_step is None else set()
-        if gone:
-            # Old files are deleted after their replacement is there: this listing shows it.
+        gone = {key for key in self._files if key > after} - keys
+        if gone or (self.store.remote and len(keys) >= _PAGE):
+            # Old files are deleted after their replacement is there: this listing shows it. One
+            # that took several requests may have missed both, and what replaces files may stand
+            # before the step from which on was listed.
             keys = set(self.store.list(INDEX_PREFIX))
             gone = set(self._files) - keys
         self.listing_seconds = clock() - began
@@ -362,12 +366,13 @@ class RunReader:
         return sorted(self._files)
 
     def _again(self, read: Callable[[], R]) -> R:
-        try:
-            return read()
-        except KeyError:
-            # A file was replaced by compaction since it was opened.
-            self.refresh()
-            return read()
+        for _ in range(_TRIES):
+            try:
+                return read()
+            except KeyError:
+                # A file was replaced by compaction since it was opened; that may happen again.
+                self.refresh()
+        return read()
 
     # ---- raw tensors
 

@@ -48,8 +48,9 @@ logger = logging.getLogger("smdebug.trials")
 
 # How long to wait before looking again for an event file that the index names.
 _MISSING_FILE_PAUSE = 2.0
-# How long nothing must come after the end of a job whose workers stopped at different steps.
-_REST_SECONDS = 5.0
+# How long nothing must come after the end of a job whose workers stopped at different steps; in an
+# object store, where only time can tell, long enough for a last segment to go up.
+_REST_SECONDS, _REST_SECONDS_REMOTE = 5.0, 20.0
 # Workers close together: one whose end is marked for so long has no others that still write.
 _LONG_AGO_SECONDS = 60.0
 
@@ -183,7 +184,8 @@ class Trial:
             return True
         if changed or self._quiet_since is None:
             self._quiet_since = time.monotonic()
-        return time.monotonic() - self._quiet_since >= _REST_SECONDS
+        rest = _REST_SECONDS_REMOTE if self._store.remote else _REST_SECONDS
+        return time.monotonic() - self._quiet_since >= rest
 
     def _wait_for_rest(self) -> None:
         """Waits for workers that may be writing their last steps, where only time can tell.
