@@ -6,6 +6,7 @@ follows from the worker, the step and the tensor, so a reader knows what it must
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -342,7 +343,7 @@ class Reader:
 
 def _gaps(steps: Any) -> str:
     found = [int(step) for step in steps]
-    gaps = [(a, b) for a, b in zip(found, found[1:], strict=False) if b != a + 1]
+    gaps = [(a, b) for a, b in itertools.pairwise(found) if b != a + 1]
     return f"{len(found)} up to {found[-1] if found else None}, gaps {gaps[:5]}"
 
 
@@ -430,4 +431,4 @@ def _files(plan: Plan) -> dict[str, Any]:
 
 if __name__ == "__main__":
     os.environ["no_proxy"] = "*"
-    print(json.dumps(run(Plan(**json.loads(sys.argv[1])))))
+    sys.stdout.write(json.dumps(run(Plan(**json.loads(sys.argv[1])))))

@@ -222,9 +222,15 @@ def _objects(path: str) -> int:
     return sum(1 for each in Path(path).rglob("*") if each.is_file())
 
 
-PROGRAMS = {"soak": soak, "follow": follow, "reduced": reduced, "resumed": resumed, "names": names}
+PROGRAMS: dict[str, Any] = {
+    "soak": soak,
+    "follow": follow,
+    "reduced": reduced,
+    "resumed": resumed,
+    "names": names,
+}
 
 if __name__ == "__main__":
     os.environ["no_proxy"] = "*"
     name, *arguments = json.loads(sys.argv[1])
-    print(json.dumps(PROGRAMS[name](*arguments)))
+    sys.stdout.write(json.dumps(PROGRAMS[name](*arguments)))

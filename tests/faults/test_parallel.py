@@ -48,7 +48,8 @@ def told(tally: Tally, what: str, plan: Plan, result: dict[str, Any]) -> None:
     tally.add(4, what, read["looks"], read["looks"] - len(errors), remark)
     assert not errors, f"seed {plan.seed}: " + "\n\n".join(errors[:3])
     assert read["steps seen"] == result["turns"] * plan.steps
-    assert wrote["closes"] and compacted["findings"]
+    assert wrote["closes"]
+    assert compacted["findings"]
 
 
 @pytest.mark.parametrize("format", ["v2", "v1"])

@@ -110,8 +110,9 @@ def test_scalars(tmp_path: Path, tally: Tally) -> None:
     tally.add(
         5, "steps of scalars, with TensorBoard files and when_nan", steps,
         0 if wrong else steps,
-        f"{result['samples'][1]['rss'] / 1e6:.0f} MB, then {grown(result['samples'], 'rss') / 1e6:+.1f}"
-        f" MB; {cost(result)}; {result['segments']} segments in {result['elapsed']:.0f} s, then "
+        f"{result['samples'][1]['rss'] / 1e6:.0f} MB, then "
+        f"{grown(result['samples'], 'rss') / 1e6:+.1f} MB; "
+        f"{cost(result)}; {result['segments']} segments in {result['elapsed']:.0f} s, then "
         f"{len(files)} files; opened in {opened:.2f} s",
     )  # fmt: skip
     shutil.rmtree(tmp_path)

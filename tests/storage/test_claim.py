@@ -164,7 +164,8 @@ def test_a_job_waits_for_who_joins_its_index_files(tmp_path: Path) -> None:
         [sys.executable, "-c", _JOIN, str(tmp_path)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert joining.stdout is not None and joining.stdout.readline() == "taken\n"
+    assert joining.stdout is not None
+    assert joining.stdout.readline() == "taken\n"
     job = subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(tmp_path)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

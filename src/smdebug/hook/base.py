@@ -67,8 +67,8 @@ _Hook = TypeVar("_Hook", bound="BaseHook")
 logger = logging.getLogger("smdebug.hook")
 
 CHIEF_WORKER = "worker_0"
-# The collections file is written at most one part in so many of the time: making it takes longer the more
-# names there are.
+# Making the collections file, which takes longer the more names there are, is at most one part in
+# so many of the time.
 _COLLECTIONS_SHARE = 20
 _SCALAR = Want(raw=True, reductions=(), collections=(CollectionKeys.SCALARS,))
 _METRIC = Want(
