@@ -154,3 +154,23 @@ def test_the_lock_is_no_part_of_the_run(tmp_path: Path) -> None:
     claim.take()
     assert create_trial(tmp_path, check=True).steps() == [0, 1]
     claim.release()
+
+
+_JOIN = _HOLD.replace('"worker_0")', '"worker_0", joins=True)')
+
+
+def test_a_job_waits_for_who_joins_its_index_files(tmp_path: Path) -> None:
+    joining = subprocess.Popen(
+        [sys.executable, "-c", _JOIN, str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert joining.stdout is not None
+    assert joining.stdout.readline() == "taken\n"
+    job = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    joining.communicate("go\n")
+    assert job.communicate("go\n")[0] == "taken\n"
+    assert (joining.returncode, job.returncode) == (0, 0)
+    assert Claim(LocalStore(tmp_path), "worker_0").holder() is None

@@ -281,3 +281,12 @@ def test_a_full_or_forbidden_place_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         LocalStore(tmp_path / "file").read("a/x")
     assert list(LocalStore(tmp_path / "file").list("a/")) == []
+
+
+def test_a_store_remembers_a_bounded_number_of_folders(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    for step in range(1100):
+        store.write(f"events/{step:012d}/x", [b"x"])
+    assert len(store._made) <= 1000
+    assert len(store._inside) <= 1000
+    assert bytes(store.read("events/000000000000/x")) == b"x"

@@ -114,7 +114,7 @@ def test_between_full_listings_only_the_newest_steps_are_listed(
     store.listed.clear()
     assert refresher.run(6000)
     assert store.listed == [""]
-    publish(store, 7001)
+    publish(store, 7001, "worker_1")
     store.listed.clear()
     clock.now += 5
     assert refresher.run(6000)
@@ -159,9 +159,23 @@ def test_a_full_listing_can_be_asked_for(store: SlowStore, clock: Clock) -> None
     publish(store, 9000)
     store.cost = 1.0
     refresher.run(None)
-    publish(store, 10)
+    publish(store, 10, "worker_1")
     assert not refresher.run(8000)
     assert refresher.run(8000, full=True)
+    assert known(reader) == [10, 9000]
+
+
+def test_files_that_were_joined_are_noticed_where_only_the_newest_are_listed(
+    store: SlowStore, clock: Clock
+) -> None:
+    reader = RunReader(store)
+    refresher = Refresher(reader, clock)
+    publish(store, 9000)
+    store.cost = 1.0
+    refresher.run(None)
+    # Closing joins the two, in a file of the first step: before what is listed.
+    publish(store, 10)
+    assert refresher.run(8000)
     assert known(reader) == [10, 9000]
 
 

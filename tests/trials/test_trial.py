@@ -21,6 +21,8 @@ from smdebug.exceptions import (
 )
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.claim import Claim
+from smdebug.storage.local import LocalStore
 from smdebug.storage.memory import MemoryStore
 from smdebug.testing.runs import make_run
 from smdebug.trials import StepState, Tensor, Trial, create_trial
@@ -584,3 +586,19 @@ def test_workers_that_close_one_after_the_other(tmp_path: Path, format: str) -> 
     trial.refresh_data()
     assert trial.steps() == [0, 1, 2]
     assert trial.tensor("loss").workers(2) == ["a", "b"]
+
+
+def test_the_end_of_one_worker_does_not_complete_the_steps_of_another(tmp_path: Path) -> None:
+    claim = Claim(LocalStore(tmp_path), "b")
+    claim.take()
+    make_run(tmp_path, range(2), ["b"], num_workers=2, end=False)
+    make_run(tmp_path, range(5), ["a"], num_workers=2, end=True)
+    trial = create_trial(str(tmp_path))
+    assert trial.steps() == [0, 1]
+    assert not trial.loaded_all_steps
+    make_run(tmp_path, range(2, 4), ["b"], num_workers=2, end=False)
+    assert trial.steps() == [0, 1, 2, 3]
+    claim.release()
+    # Nobody writes any more, so what there is, is all.
+    assert trial.steps() == [0, 1, 2, 3, 4]
+    assert trial.loaded_all_steps

@@ -70,6 +70,9 @@ _Hook = TypeVar("_Hook", bound="BaseHook")
 logger = logging.getLogger("smdebug.hook")
 
 CHIEF_WORKER = "worker_0"
+# Making the collections file, which takes longer the more names there are, is at most one part in
+# so many of the time.
+_COLLECTIONS_SHARE = 20
 _SCALAR = Want(raw=True, reductions=(), collections=(CollectionKeys.SCALARS,))
 _METRIC = Want(
     raw=True, reductions=(), collections=(CollectionKeys.SCALARS, CollectionKeys.SM_METRICS)
@@ -121,6 +124,7 @@ class BaseHook(HookCollections):
         self._saved: dict[ModeKeys, int] = {}
         # Those that the writer was not given; it knows itself what it could not write.
         self._lost_steps = LostSteps()
+        self._collections_wait = 0.0
         self._writes = True
         self._closed = self._ready = False
         self._supervisor = Supervisor(self._rules, options, self._store, self._steps)
@@ -329,7 +333,7 @@ class BaseHook(HookCollections):
             with self._entered():
                 self._hand_over()
                 self._hand_over_early()
-                self._write_changed_collections()
+                self._write_changed_collections(now=True)
                 self._publish()
         self._guard.raise_if_asked()
 
@@ -782,14 +786,23 @@ class BaseHook(HookCollections):
     def _holds(self, key: str) -> bool:
         return next(iter(self._store.list(key)), None) is not None
 
-    def _write_changed_collections(self) -> None:
-        if self._plan.changed:
+    def _write_changed_collections(self, now: bool = False) -> None:
+        """Writes the collections file if there are new names.
+
+        Args:
+            now: otherwise it waits where there are new ones at every step, so that writing all of
+                them again takes a small share of the time, however many they are.
+        """
+        if self._plan.changed and (now or time.perf_counter() >= self._collections_wait):
             self._write_collections()
 
     def _write_collections(self) -> None:
         if self._output is not None:
+            began = time.perf_counter()
             self._output.write_collections(self._collections_json())
             self._plan.changed = False
+            ended = time.perf_counter()
+            self._collections_wait = ended + _COLLECTIONS_SHARE * (ended - began)
 
     _forked = False
 
@@ -819,12 +832,17 @@ def _checked_out_dir(options: HookOptions) -> str:
 
 def _close_at_exit(hook: BaseHook) -> None:
     atexit.register(hook._at_exit)
-    reference = weakref.ref(hook)
+    _hooks.add(hook)
 
-    def after_fork() -> None:
-        child = reference()
-        if child is not None:
-            child._after_fork()
 
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=after_fork)
+# What is registered stays for ever: one function for all hooks, which come and go.
+_hooks: weakref.WeakSet[BaseHook] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for hook in list(_hooks):
+        hook._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -14,7 +14,7 @@ import numpy as np
 
 from smdebug.histogram import histogram_of
 from smdebug.reductions import compute_reductions
-from smdebug.storage.batch import Block, Entry, PendingBatch, StepBatch
+from smdebug.storage.batch import ENTRY_BYTES, Block, Entry, PendingBatch, StepBatch
 from smdebug.storage.dtypes import dtype_name, dtype_of, is_string
 
 if TYPE_CHECKING:
@@ -27,16 +27,23 @@ if TYPE_CHECKING:
     from smdebug.storage.batch import Layout
 
 
+# What a step weighs in the queue beside its tensors, measured: objects of Python.
+_BATCH_BYTES = 1000
+
+
 class Taken(Protocol):
     """Tensors that were taken: their memory is the hook's until it is released.
 
     Attributes:
         nbytes: what they weigh until they are written.
         tensors: how many they are at most.
+        lent: the memory is somebody's, to whom `release` gives it back; other memory goes with
+            the last reference to it.
     """
 
     nbytes: int
     tensors: int
+    lent: bool
 
     def finish(self, batch: StepBatch) -> None:
         """Adds what is saved of them to the batch; runs on the writer's thread.
@@ -65,15 +72,16 @@ class TakenOne:
     """
 
     tensors = 1
+    lent = False
 
     def __init__(self, name: str, want: Want, nbytes: int, held: int | None = None) -> None:
         self._name = name
         self._want = want
         self._size = saved_bytes(nbytes, want)
-        self.nbytes = 200 + (nbytes if held is None else held)
+        self.nbytes = ENTRY_BYTES + (nbytes if held is None else held)
 
     def release(self) -> None:
-        """The memory goes with the last reference."""
+        """The memory goes with the last reference; there is none when the batch is made."""
 
     def items(self) -> Iterator[tuple[str, Want, int]]:
         yield self._name, self._want, self._size
@@ -110,6 +118,8 @@ class TakenNumbers:
         numbers: their values.
         want: what is saved of each.
     """
+
+    lent = False
 
     def __init__(self, layout: Layout, numbers: list[float], want: Want) -> None:
         self.tensors = len(numbers)
@@ -246,6 +256,7 @@ def pending_batch(
     """
 
     def make() -> StepBatch:
+        nonlocal taken
         batch = StepBatch(step.number, step.mode, step.mode_step, [], time)
         for each in taken:
             count(each)
@@ -255,6 +266,9 @@ def pending_batch(
             wants = {name: want for each in taken for name, want, _ in each.items()}
             for export in exports:
                 export.take(batch, wants)
+        # What is saved of them is in the batch: copies that were only reduced go now, and not when
+        # the step is published, which may be long after.
+        taken = [each for each in taken if each.lent]
         return batch
 
     def release() -> None:
@@ -263,4 +277,5 @@ def pending_batch(
         # An error that is kept refers to this function, and through it to the tensors.
         taken.clear()
 
-    return PendingBatch(step.number, sum([each.nbytes for each in taken]), make, release)
+    weight = _BATCH_BYTES + sum([each.nbytes for each in taken])
+    return PendingBatch(step.number, weight, make, release)

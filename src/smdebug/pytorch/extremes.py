@@ -39,6 +39,8 @@ class TakenExtremes:
         layouts: those of earlier steps, by what is in them.
     """
 
+    lent = False
+
     def __init__(self, want: Want, layouts: dict[object, Layout]) -> None:
         self.want = want
         self.tensors = self.nbytes = 0

@@ -135,6 +135,8 @@ class RowBuffer:
         order: the places of the tensors in the order they came; empty when all came at once.
     """
 
+    lent = True
+
     def __init__(self, layout: RowLayout, memory: _Memory) -> None:
         self._layout = layout
         # None from when it is given back: another step's from then on.

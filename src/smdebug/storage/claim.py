@@ -18,8 +18,11 @@ from smdebug.storage.locks import LOCKS_PREFIX, SUFFIX, lock, lock_path, unlock
 if TYPE_CHECKING:
     from smdebug.storage.store import Store
 
-# Who asks whether a run is being written has its lock for a moment, and is no writer.
-_TRIES, _PAUSE = 5, 0.01
+# Who asks whether a run is being written has its lock for a moment, and is no writer. On a busy
+# machine moments are long, for it and for who has the lock and has not yet said who it is.
+_PATIENCE, _PAUSE = 0.5, 0.01
+# Who joins its index files has it for longer, and is none either: a job that begins waits.
+_JOINING, _JOINING_PATIENCE = "joins index files", 120.0
 
 
 class Claimed(SMDebugRuntimeError):
@@ -46,12 +49,14 @@ class Claim:
     Args:
         store: where the run is.
         worker: the name of the worker.
+        joins: the claim is for joining index files, and over soon: others wait for it.
     """
 
-    def __init__(self, store: Store, worker: str) -> None:
+    def __init__(self, store: Store, worker: str, joins: bool = False) -> None:
         path = lock_path(store, worker)
         self._path = None if path is None else Path(path)
         self._worker = worker
+        self._joins = joins
         self._file: int | None = None
 
     def check(self) -> None:
@@ -85,7 +90,8 @@ class Claim:
         try:
             self._lock(file)
             os.ftruncate(file, 0)
-            os.write(file, f"{os.getpid()}\n".encode())
+            mark = f"{os.getpid()} {_JOINING if self._joins else ''}".rstrip()
+            os.write(file, f"{mark}\n".encode())
         except BaseException:
             os.close(file)
             raise
@@ -105,17 +111,32 @@ class Claim:
             self._file = None
 
     def _lock(self, file: int) -> None:
-        for left in reversed(range(_TRIES)):
-            # On a file system without locks nothing can be said, so nothing is claimed.
-            if lock(file) is not False:
-                return
-            if left:
-                time.sleep(_PAUSE)
-        owner = os.pread(file, 20, 0).decode(errors="replace").strip() or "unknown"
+        began = since = time.monotonic()
+        before = b""
+        # On a file system without locks nothing can be said, so nothing is claimed.
+        while lock(file) is False:
+            text, now = os.pread(file, 40, 0), time.monotonic()
+            if text != before:
+                # Somebody else has it now, who may be there for a moment as well.
+                before, since = text, now
+            owner, _, what = text.decode(errors="replace").strip().partition(" ")
+            if now - since >= _PATIENCE and (what != _JOINING or now - began >= _JOINING_PATIENCE):
+                self._refuse(owner or "unknown", what)
+            time.sleep(_PAUSE)
+
+    def _refuse(self, owner: str, what: str) -> None:
         assert self._path is not None
+        run = self._path.parent.parent
+        if what == _JOINING:
+            raise Claimed(
+                owner,
+                f"process {owner} has been joining the index files of {run} for "
+                f"{_JOINING_PATIENCE:g} seconds; expected nobody to be at them when a job begins: "
+                "wait until it has ended, or give this one another out_dir",
+            )
         raise Claimed(
             owner,
-            f"another live process (number {owner}) writes to {self._path.parent.parent} as "
+            f"another live process (number {owner}) writes to {run} as "
             f"{self._worker}; expected each process to have its own out_dir or worker: give "
             "this one another out_dir, or another name with worker=...",
         )

@@ -99,9 +99,13 @@ def compact_run(
     names = [name for _, name in _index_files(store)]
     workers = sorted({name.worker for name in names if name.seq is not None})
     done = Compaction()
+    writers = sorted({*claimed_workers(store), *(name.worker for name in names)})
+    # Asked of all first: a job that begins must not wait for who will not do anything.
+    for worker in writers:
+        _free(store, worker, Claim.check)
     with ExitStack() as claims:
-        for worker in sorted({*claimed_workers(store), *(name.worker for name in names)}):
-            claims.callback(_claimed(store, worker).release)
+        for worker in writers:
+            claims.callback(_free(store, worker, Claim.take).release)
         for number, worker in enumerate(workers):
             done += _compact_again(store, worker)
             if tell is not None:
@@ -223,10 +227,10 @@ def _next_seqs(store: Store, worker: str) -> Callable[[], int]:
     return next_seq
 
 
-def _claimed(store: Store, worker: str) -> Claim:
-    claim = Claim(store, worker)
+def _free(store: Store, worker: str, ask: Callable[[Claim], None]) -> Claim:
+    claim = Claim(store, worker, joins=True)
     try:
-        claim.take()
+        ask(claim)
     except Claimed as error:
         raise SMDebugRuntimeError(
             f"a live process (number {error.process}) writes to {store.url} as {worker}, so its "

@@ -26,6 +26,8 @@ _GATHER = 1 << 20
 _MOST_VECTORS = 512
 # Asks the kernel to map pages before they are touched, one call instead of thousands of faults.
 _MADV_POPULATE_READ = 22
+# How many folders are remembered: format v1 makes one for every step.
+_MOST_FOLDERS = 1000
 
 
 class LocalStore:
@@ -161,7 +163,7 @@ class LocalStore:
                 f"{folder!r} leads to {real}, outside the run {self.root}; "
                 "a run is read from its own directory only"
             )
-        self._inside.add(folder)
+        _remember(folder, self._inside)
 
     def _create(self, path: str) -> int:
         folder = os.path.dirname(path)
@@ -172,8 +174,15 @@ class LocalStore:
             except FileNotFoundError:
                 pass  # the folder was removed meanwhile: make it again below
         os.makedirs(folder, exist_ok=True)
-        self._made.add(folder)
+        _remember(folder, self._made)
         return os.open(path, flags, 0o666)
+
+
+def _remember(folder: str, folders: set[str]) -> None:
+    if len(folders) >= _MOST_FOLDERS:
+        # The others are looked at again when they come again, which is seldom.
+        folders.clear()
+    folders.add(folder)
 
 
 def _mapped(descriptor: int, first: int, end: int) -> memoryview:

@@ -42,8 +42,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("smdebug.storage")
 
-# Compaction may take files away while they are being opened; it never does so for ever.
-_TRIES = 5
+# Compaction may take files away while they are being opened; it never does so for ever. Many
+# workers that end at once do so again and again.
+_TRIES = 50
+# An object store lists so many keys at a time; more of them are not of one moment.
+_PAGE = 1000
 
 # What it takes to sort rows and to tell the newest.
 _ORDERING = ("worker", "tensor", "step", "seq", "position")
@@ -104,6 +107,14 @@ class RunReader:
             return False
         return True
 
+    def ended_before(self, moment: float) -> bool:
+        """Whether the job says that it ended before a moment, in seconds since 1970."""
+        try:
+            return float(bytes(self.store.read(END_KEY))) < moment
+        except (KeyError, ValueError):
+            # Format v1 and earlier versions do not say when.
+            return False
+
     def collections(self) -> dict[str, dict[str, Any]]:
         """The collections files by worker, parsed.
 
@@ -126,8 +137,8 @@ class RunReader:
         """Looks for index files that are new, and for those that compaction has replaced.
 
         Args:
-            since_step: look only at files of this step and later ones; replaced files are then
-                not noticed.
+            since_step: look only at files of this step and later ones; that earlier ones were
+                replaced is then not noticed.
             clock: what `listing_seconds` is measured with.
 
         Returns:
@@ -136,24 +147,30 @@ class RunReader:
         Raises:
             IndexReaderException: a file is damaged or is none of ours.
         """
+        # What one attempt has opened serves the next: each has less to do.
+        opened: dict[str, IndexFile] = {}
         for _ in range(_TRIES):
             try:
-                return self._refresh_once(since_step, clock)
+                return self._refresh_once(since_step, clock, opened)
             except KeyError:
                 continue
         raise IndexReaderException(f"{self.store.url}: index files vanish while they are read")
 
-    def _refresh_once(self, since_step: int | None, clock: Callable[[], float]) -> bool:
+    def _refresh_once(
+        self, since_step: int | None, clock: Callable[[], float], opened: dict[str, IndexFile]
+    ) -> bool:
         began = clock()
         after = "" if since_step is None else classic_index_start(since_step)
         keys = set(self.store.list(INDEX_PREFIX, after))
-        gone = set(self._files) - keys if since_step is None else set()
-        if gone:
-            # Old files are deleted after their replacement is there: this listing shows it.
+        gone = {key for key in self._files if key > after} - keys
+        if gone or (self.store.remote and len(keys) >= _PAGE):
+            # Old files are deleted after their replacement is there: this listing shows it. One
+            # that took several requests may have missed both, and what replaces files may stand
+            # before the step from which on was listed.
             keys = set(self.store.list(INDEX_PREFIX))
             gone = set(self._files) - keys
         self.listing_seconds = clock() - began
-        new = self._open_all(sorted(keys - self._seen))
+        new = self._open_all(sorted(keys - self._seen), opened)
         for key in gone:
             del self._files[key]
             self._seen.discard(key)
@@ -164,7 +181,7 @@ class RunReader:
         self.version += bool(new or gone)
         return bool(new or gone)
 
-    def _open_all(self, keys: list[str]) -> list[Segment]:
+    def _open_all(self, keys: list[str], before: dict[str, IndexFile]) -> list[Segment]:
         named = [(key, parse_index_key(key)) for key in keys]
         for key, name in named:
             if name is None:
@@ -174,20 +191,22 @@ class RunReader:
         known = [(key, name) for key, name in named if name is not None]
         classic = self._open_classic([item for item in known if item[1].seq is None])
         modern = [item for item in known if item[1].seq is not None]
-        opened = self._each(lambda item: self._open_file(*item), modern)
+        opened = self._each(lambda item: self._open_file(*item, before), modern)
         # Nothing is taken over before everything is open: a refresh that fails changes nothing.
         self._classic += classic
         self._files.update(zip((key for key, _ in modern), opened, strict=True))
         self._seen.update(keys)
         return [*classic, *opened]
 
-    def _open_file(self, key: str, name: IndexName) -> IndexFile:
-        file = IndexFile(self.store, key, name, self._cache)
-        file.check_name(name)
-        self._runs.check(key, name.worker, file.run)
-        # Read here and not later, so that a file that vanishes is noticed while it can be replaced.
-        _ = file.steps
-        return file
+    def _open_file(self, key: str, name: IndexName, before: dict[str, IndexFile]) -> IndexFile:
+        if key not in before:
+            file = IndexFile(self.store, key, name, self._cache)
+            file.check_name(name)
+            self._runs.check(key, name.worker, file.run)
+            # Read here and not later, so that one that vanishes is noticed while it is replaced.
+            _ = file.steps
+            before[key] = file
+        return before[key]
 
     def _open_classic(self, items: list[tuple[str, IndexName]]) -> list[ClassicSegment]:
         def parse(item: tuple[str, IndexName]) -> ClassicStep:
@@ -356,12 +375,13 @@ class RunReader:
         return sorted(self._files)
 
     def _again(self, read: Callable[[], R]) -> R:
-        try:
-            return read()
-        except KeyError:
-            # A file was replaced by compaction since it was opened.
-            self.refresh()
-            return read()
+        for _ in range(_TRIES):
+            try:
+                return read()
+            except KeyError:
+                # A file was replaced by compaction since it was opened; that may happen again.
+                self.refresh()
+        return read()
 
     # ---- raw tensors
 

@@ -369,7 +369,7 @@ class RunWriter:
             self._publish(work)
             self._compact()
             if item.text:
-                self.store.write(END_KEY, [])
+                self.store.write(END_KEY, [b"%.3f" % time.time()] if self.format == "v2" else [])
         overdue = work.finished_at is not None and (
             self.format == "v1" or time.monotonic() - work.finished_at >= self._interval()
         )

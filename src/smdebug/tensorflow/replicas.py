@@ -86,7 +86,7 @@ class OfReplica:
     """
 
     def __init__(self, taken: Taken, replica: int) -> None:
-        self.nbytes, self.tensors = taken.nbytes, taken.tensors
+        self.nbytes, self.tensors, self.lent = taken.nbytes, taken.tensors, taken.lent
         self.replica = replica
         self._taken = taken
 

@@ -23,6 +23,7 @@ from smdebug.storage.catalog import mode_bit
 from smdebug.storage.control import StopRequest, write_stop
 from smdebug.storage.findings import Finding, read_findings
 from smdebug.storage.layout import LAST_STEP
+from smdebug.storage.locks import is_written
 from smdebug.storage.patient import READING_SECONDS, patient
 from smdebug.storage.raw import as_dtype, places_of, value_in_index
 from smdebug.storage.reader import RunReader
@@ -47,8 +48,11 @@ logger = logging.getLogger("smdebug.trials")
 
 # How long to wait before looking again for an event file that the index names.
 _MISSING_FILE_PAUSE = 2.0
-# How long nothing must come after the end of a job whose workers stopped at different steps.
-_REST_SECONDS = 5.0
+# How long nothing must come after the end of a job whose workers stopped at different steps; in an
+# object store, where only time can tell, long enough for a last segment to go up.
+_REST_SECONDS, _REST_SECONDS_REMOTE = 5.0, 20.0
+# Workers close together: one whose end is marked for so long has no others that still write.
+_LONG_AGO_SECONDS = 60.0
 
 
 class Trial:
@@ -109,6 +113,7 @@ class Trial:
         wait_for_job(self._reader, wait_seconds)
         self._collections.take(self._reader.collections())
         self.refresh_data()
+        self._wait_for_rest()
         if check:
             self._reader.check_all()
 
@@ -134,6 +139,7 @@ class Trial:
             return
         # Asked before looking: whatever is found afterwards is then all there is.
         finished = self._reader.finished()
+        written = is_written(self._store) if finished else None
         self._refresher.run(self._safe_step(), full=full or finished)
         delay = environment.training_end_delay() if finished else 0.0
         if delay:
@@ -145,25 +151,50 @@ class Trial:
             self._taken_over = self.version
             self._collections.take(self._reader.collections())
             self._names = self._names_in_range()
+        if not finished:
+            self._quiet_since = None
+        at_rest = finished and self._nobody_writes(changed, written)
+        if changed or finished:
+            # Of a run that has no locks, such as those of smdebug 1.0, its mark alone is believed.
+            believed = finished and written is None and not self._store.remote
             self._steps = StepTable(
                 self._reader.steps(),
                 self.num_workers,
-                finished,
+                at_rest or believed,
                 environment.incomplete_step_wait_window(),
                 self.range_steps,
                 self.last_complete_step,
             )
-        self.loaded_all_steps = finished and self._nobody_writes(changed)
+        self.loaded_all_steps = at_rest
 
-    def _nobody_writes(self, changed: bool) -> bool:
-        """Whether a finished run is really at rest: the first worker to close marks the end."""
+    def _nobody_writes(self, changed: bool, written: bool | None) -> bool:
+        """Whether a finished run is really at rest: the first worker to close marks the end.
+
+        Args:
+            changed: something new was found just now.
+            written: what the locks of its workers said before that; None where there are none.
+        """
+        if self.num_workers == 1 or written is not None:
+            return not written or self.num_workers == 1
         found = [steps.step for steps in self._reader.steps().values() if len(steps.step)]
         last = {int(steps.max()) for steps in found}
-        if self.num_workers == 1 or (len(last) == 1 and len(found) == self.num_workers):
+        if len(last) == 1 and len(found) == self.num_workers:
+            return True
+        if self._store.remote and self._reader.ended_before(time.time() - _LONG_AGO_SECONDS):
             return True
         if changed or self._quiet_since is None:
             self._quiet_since = time.monotonic()
-        return time.monotonic() - self._quiet_since >= _REST_SECONDS
+        rest = _REST_SECONDS_REMOTE if self._store.remote else _REST_SECONDS
+        return time.monotonic() - self._quiet_since >= rest
+
+    def _wait_for_rest(self) -> None:
+        """Waits for workers that may be writing their last steps, where only time can tell.
+
+        Who asks once must not get less than there is a moment later.
+        """
+        while self._quiet_since is not None and self._store.remote and not self.loaded_all_steps:
+            pause(POLL_SECONDS)
+            self._refresh(full=True)
 
     def _names_in_range(self) -> dict[str, int]:
         begin, end = self.range_steps
