@@ -49,10 +49,10 @@ class Claim:
     """
 
     def __init__(self, store: Store, worker: str) -> None:
+        self._file: int | None = None
         path = lock_path(store, worker)
         self._path = None if path is None else Path(path)
         self._worker = worker
-        self._file: int | None = None
 
     def check(self) -> None:
         """Raises `SMDebugRuntimeError` when another live process writes as this worker.
@@ -84,11 +84,12 @@ class Claim:
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             self._lock(file)
-        except SMDebugRuntimeError:
+            os.ftruncate(file, 0)
+            os.write(file, f"{os.getpid()}\n".encode())
+        except BaseException:
+            # Ctrl-C included: this process would stand in its own way.
             os.close(file)
             raise
-        os.ftruncate(file, 0)
-        os.write(file, f"{os.getpid()}\n".encode())
         self._file = file
 
     def release(self) -> None:
@@ -103,6 +104,10 @@ class Claim:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    def __del__(self) -> None:
+        # One that was taken and, by Ctrl-C, given to nobody.
+        self.leave()
 
     def _lock(self, file: int) -> None:
         for left in reversed(range(_TRIES)):
