@@ -670,6 +670,8 @@ class BaseHook(HookCollections):
             self._stats.saved_steps += 1
         self.last_saved_step = max(step.number, self.last_saved_step or 0)
         assert self._output is not None
+        # Before the step: without collections no trial opens, and the process may be killed.
+        self._write_changed_collections()
         self._output.submit(step, moment, taken, finish)
 
     def _publish(self) -> None:
