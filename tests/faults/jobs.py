@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import itertools
+import multiprocessing
 import os
+import random
 import signal
 import sys
 import threading
@@ -398,3 +400,307 @@ def launched(line: Line, path: str, folder: str) -> None:
     sys.argv = ["smdebug", "run", "--out", path, "--save", "weights", "--every", "1", "--", script]
     sys.argv.append(str(line.number))
     smdebug.cli.main.main()
+
+
+# ---- other processes
+
+
+def forks(line: Line, path: str, when: int, locked: str, child: str) -> None:
+    """Trains, forks in the middle of it, and trains on; the child does something of its own.
+
+    Args:
+        line: where to.
+        path: the run.
+        when: how many steps there are before the fork.
+        locked: what another thread holds at that moment: `"writer"`, `"hook"` or nothing.
+        child: what becomes of the child: `"trains"`, `"exits"`, `"raises"`, `"_exits"`, `"forks"`.
+    """
+    hook = smd.Hook(path, save_all=True, save_config=EVERY, flush_seconds=0)
+    model = make_model()
+    hook.register_module(model)
+    for _ in range(when):
+        train_step(model, hook.step + 1)
+        line.tell(f"step {hook.step}")
+    pid = _fork_while(hook, locked)
+    if pid == 0:
+        _be_a_child(hook, model, child)
+        return
+    _, status = os.waitpid(pid, 0)
+    line.tell(f"child {os.waitstatus_to_exitcode(status)}")
+    for name in ("training_job_end.ts",):
+        assert not os.path.exists(os.path.join(path, name)), f"{name} is there already"
+    for _ in range(3):
+        train_step(model, hook.step + 1)
+        line.tell(f"step {hook.step}")
+
+
+def _fork_while(hook: smd.Hook, locked: str) -> int:
+    """Forks while another thread holds a lock."""
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        output: Any = hook._output
+        lock = hook._lock if locked == "hook" or output is None else output._writer._changed
+        with lock:
+            held.set()
+            go.wait()
+
+    if not locked:
+        return os.fork()
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    pid = os.fork()
+    if pid:
+        go.set()
+        holder.join()
+    return pid
+
+
+def _be_a_child(hook: smd.Hook, model: nn.Module, child: str) -> None:
+    """Uses everything there is, and ends in its way; nothing of it may reach the run."""
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    for step in range(100, 103):
+        train_step(model, step)
+        hook.save_scalar("of_the_child", step)
+        hook.save_tensor("of_the_child_too", np.ones(3))
+    hook.flush()
+    if child == "forks":
+        pid = os.fork()
+        if pid == 0:
+            train_step(model, 103)
+            hook.close()
+            sys.exit(7)
+        _, status = os.waitpid(pid, 0)
+        sys.exit(os.waitstatus_to_exitcode(status))
+    if child == "closes":
+        hook.close()
+    if child == "exits":
+        sys.exit(7)
+    if child == "raises":
+        raise Wrong
+    if child == "_exits":
+        os._exit(7)
+
+
+def _use_model(model: nn.Module) -> float:
+    train_step(model, 1000)
+    return float(model(torch.ones(1, 3)).sum())
+
+
+_shared: nn.Module | None = None
+
+
+def _use_shared(step: int) -> float:
+    assert _shared is not None
+    return _use_model(_shared)
+
+
+def pools(line: Line, path: str, how: str) -> None:
+    """Trains beside processes of `multiprocessing` that use the hooked model as well."""
+    global _shared
+    hook = smd.Hook(path, save_all=True, save_config=EVERY, flush_seconds=0)
+    model = _shared = make_model()
+    hook.register_module(model)
+    context: Any = multiprocessing.get_context("spawn" if how == "spawn" else "fork")
+    for _ in range(2):
+        train_step(model, hook.step + 1)
+        line.tell(f"step {hook.step}")
+        if how == "pool":
+            with context.Pool(2) as pool:
+                assert len(set(pool.map(_use_shared, range(6)))) == 1
+        else:
+            process = context.Process(target=_use_model, args=(model,))
+            process.start()
+            process.join()
+            assert process.exitcode == 0
+    train_step(model, hook.step + 1)
+    line.tell(f"step {hook.step}")
+
+
+def terminates_children(line: Line, path: str, count: int, seed: int) -> None:
+    """Trains, and starts and terminates children at once, as pools that are given up do."""
+    choose = random.Random(seed)
+    hook = smd.Hook(path, save_all=True, save_config=EVERY)
+    model = make_model()
+    hook.register_module(model)
+    for _ in range(count):
+        train_step(model, hook.step + 1)
+        line.tell(f"step {hook.step}")
+        pid = os.fork()
+        if pid == 0:
+            threading.Event().wait()
+        line.heard(choose.choice([0.0, 0.0, 0.001]))
+        # One that comes before Python has begun in the child is lost there, with a hook or without.
+        code = 0
+        while not code:
+            os.kill(pid, signal.SIGTERM)
+            found, status = os.waitpid(pid, os.WNOHANG)
+            code = os.waitstatus_to_exitcode(status) if found else 0
+        line.tell(f"child {code}")
+
+
+# ---- threads
+
+
+def saves_from_threads(line: Line, path: str, threads: int, saves: int, format: str) -> None:
+    """Threads save scalars and tensors while the main thread trains, and say when they did."""
+    hook = smd.Hook(path, save_all=True, save_config=EVERY, flush_seconds=0, format=format)
+    model = make_model()
+    hook.register_module(model)
+    train_step(model, 0)
+    told: list[str] = []
+
+    def save(thread: int) -> None:
+        for number in range(saves):
+            before = hook.step
+            if number % 2:
+                hook.save_tensor(f"{thread}_{number}", np.full(3, number))
+            else:
+                hook.save_scalar(f"{thread}_{number}", number)
+            told.append(f"saved {thread}_{number} {before} {hook.step}")
+            if number % 10 == 9:
+                hook.flush()
+
+    workers = [threading.Thread(target=save, args=(each,)) for each in range(threads)]
+    for worker in workers:
+        worker.start()
+    while any(worker.is_alive() for worker in workers):
+        train_step(model, hook.step + 1)
+    for worker in workers:
+        worker.join()
+    line.tell(f"step {hook.step}")
+    hook.close()
+    for text in told:
+        line.tell(text)
+    line.tell(f"failed {hook._guard.failed}")
+    os._exit(0)
+
+
+def _free_training(steps: int, seed: int, hook: smd.Hook | None) -> list[str]:
+    """Trains a model of its own by SGD; returns the last weights."""
+    random = torch.Generator().manual_seed(seed)
+    model = make_model()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=random))
+    if hook is not None:
+        hook.register_module(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(2, 3, generator=random)).square().mean().backward()
+        optimizer.step()
+    return [parameter.detach().numpy().tobytes().hex() for parameter in model.parameters()]
+
+
+def two_models(line: Line, path: str, steps: int) -> None:
+    """Two threads train a model each, with one hook."""
+    alone = [_free_training(steps, seed, None) for seed in range(2)]
+    hook = smd.Hook(path, save_all=True, save_config=EVERY, flush_seconds=0)
+    found: dict[int, list[str]] = {}
+
+    def run(seed: int) -> None:
+        found[seed] = _free_training(steps, seed, hook)
+
+    workers = [threading.Thread(target=run, args=(seed,)) for seed in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    hook.close()
+    line.tell(f"same {[found.get(seed) for seed in range(2)] == alone}")
+    line.tell(f"step {hook.step}")
+    line.tell(f"failed {hook._guard.failed}")
+    os._exit(0)
+
+
+def closes_from_a_thread(line: Line, path: str, seconds: float, format: str) -> None:
+    """A thread closes the hook at some moment while the main thread trains on."""
+    alone = _free_training(400, 1, None)
+    hook = smd.Hook(path, save_all=True, save_config=EVERY, flush_seconds=0, format=format)
+    made: list[nn.Module] = []
+    register = hook.register_module
+
+    def registered(model: nn.Module) -> Any:
+        made.append(model)
+        return register(model)
+
+    hook.register_module = registered  # type: ignore[assignment, method-assign]
+
+    def close() -> None:
+        line.heard(seconds)
+        before = hook.step
+        hook.close()
+        line.tell(f"closed {before}")
+
+    closer = threading.Thread(target=close)
+    closer.start()
+    found = _free_training(400, 1, hook)
+    closer.join()
+    left = [
+        hooks
+        for module in made[0].modules()
+        for hooks in (module._forward_hooks, module._forward_pre_hooks)
+        if hooks
+    ]
+    left += [each for each in made[0].parameters() if each._backward_hooks]
+    line.tell(f"same {found == alone}")
+    line.tell(f"failed {hook._guard.failed}")
+    line.tell(f"left {len(left)}")
+    os._exit(0)
+
+
+def used_after_close(line: Line, path: str) -> None:
+    """Everything that can be done with a hook, done when it is closed, by several threads."""
+    hook = smd.Hook(path, save_all=True, save_config=EVERY, flush_seconds=0)
+    model = make_model()
+    hook.register_module(model)
+    train_step(model, 0)
+    hook.close()
+
+    def use() -> None:
+        train_step(model, 1)
+        hook.save_scalar("late", 1)
+        hook.save_tensor("late_too", np.ones(2))
+        hook.flush()
+        hook.set_mode(smd.modes.EVAL)
+        hook.export_collections()
+        hook.stats()
+        hook.close()
+
+    workers = [threading.Thread(target=use) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    use()
+    line.tell(f"failed {hook._guard.failed}")
+
+
+def closes_at_once(line: Line, path: str) -> None:
+    """Several threads close a hook, and flush it, at the same time."""
+    hook = smd.Hook(path, save_all=True, save_config=EVERY, flush_seconds=1e6)
+    model = make_model()
+    hook.register_module(model)
+    for step in range(5):
+        train_step(model, step)
+        line.tell(f"step {step}")
+    start = threading.Barrier(6)
+
+    def work(number: int) -> None:
+        start.wait()
+        if number % 2:
+            hook.flush()
+        hook.close()
+        # Whoever comes back finds it done.
+        assert os.path.exists(os.path.join(path, "training_job_end.ts"))
+        line.tell(f"done {number}")
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    line.tell(f"failed {hook._guard.failed}")
+    os._exit(0)
