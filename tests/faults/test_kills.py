@@ -50,7 +50,7 @@ class Run:
 
     def read_while(self, work: Callable[[], bool]) -> bool:
         """Has a reader follow the run while something is done to it."""
-        reader = self.zygote.start("follow", self.path)
+        reader = self.zygote.start(jobs.follow, self.path)
         try:
             return work()
         finally:
@@ -103,7 +103,7 @@ class Run:
             options["resume"] = True
         if way == "step":
             options["last"] = self.random.randint(-1, max(self.seen, default=-1))
-        said = self.zygote.run("train", self.path, 3, **options)
+        said = self.zygote.run(jobs.train, self.path, 3, **options)
         made = [int(line.split()[1]) for line in said if line.startswith("step")]
         trial = Trial(self.path, wait_seconds=0)
         if not trial.loaded_all_steps or not set(made) <= set(trial.steps()):
@@ -122,9 +122,9 @@ def _train_and_kill(run: Run) -> bool:
     """Kills a training at a moment, or at one of its operations on files."""
     options = {"format": run.format, "pause": 0.01}
     if run.random.random() < 0.5:
-        job = run.zygote.start("train", run.path, 200, **options)
+        job = run.zygote.start(jobs.train, run.path, 200, **options)
         return run.killed(job, "step", 0.3)
-    job = run.zygote.start("train", run.path, 200, kill_at=run.random.randint(1, 40), **options)
+    job = run.zygote.start(jobs.train, run.path, 200, kill_at=run.random.randint(1, 40), **options)
     return run.ended(job)
 
 
@@ -132,12 +132,12 @@ def while_closing(run: Run) -> bool:
     def work() -> bool:
         options = {"format": run.format}
         if run.random.random() < 0.5:
-            job = run.zygote.start("train", run.path, STEPS, **options)
+            job = run.zygote.start(jobs.train, run.path, STEPS, **options)
             return run.killed(job, "closing", 0.03)
         # Of format v1 there is less to write then.
         number = run.random.randint(1, 2 if run.format == "v1" else STEPS + 2)
         job = run.zygote.start(
-            "train", run.path, STEPS, kill_at=number, kill_in="close", **options
+            jobs.train, run.path, STEPS, kill_at=number, kill_in="close", **options
         )
         return run.ended(job)
 
@@ -147,13 +147,13 @@ def while_closing(run: Run) -> bool:
 def while_compacting(run: Run) -> bool:
     """By the command, over a run of several jobs that were not closed."""
     for number in range(2):
-        run.zygote.run("train", run.path, STEPS, end="nothing", resume=bool(number))
+        run.zygote.run(jobs.train, run.path, STEPS, end="nothing", resume=bool(number))
 
     def work() -> bool:
         if run.random.random() < 0.5:
-            job = run.zygote.start("compact", run.path)
+            job = run.zygote.start(jobs.compact, run.path)
             return run.killed(job, "compacting", 0.05)
-        job = run.zygote.start("compact", run.path, kill_at=run.random.randint(1, 2 * STEPS))
+        job = run.zygote.start(jobs.compact, run.path, kill_at=run.random.randint(1, 2 * STEPS))
         return run.ended(job)
 
     return run.read_while(work)
@@ -162,17 +162,17 @@ def while_compacting(run: Run) -> bool:
 def while_resuming(run: Run) -> bool:
     """A first job ends well or badly; the second is killed when it has hardly begun."""
     end = run.random.choice(["close", "nothing"])
-    run.zygote.run("train", run.path, STEPS, end=end, format=run.format)
+    run.zygote.run(jobs.train, run.path, STEPS, end=end, format=run.format)
 
     def work() -> bool:
         options = {"format": run.format, "resume": True}
         if run.random.random() < 0.5:
-            job = run.zygote.start("train", run.path, 200, **options)
+            job = run.zygote.start(jobs.train, run.path, 200, **options)
             job.during(run.random.uniform(0, 0.1))
             job.send(signal.SIGKILL)
             return run.ended(job)
         number = run.random.randint(1, 8)
-        return run.ended(run.zygote.start("train", run.path, 200, kill_at=number, **options))
+        return run.ended(run.zygote.start(jobs.train, run.path, 200, kill_at=number, **options))
 
     return run.read_while(work)
 
@@ -212,4 +212,3 @@ def test_a_step_that_was_seen_survives_a_kill(
     formats = ", ".join(f"{name}: {count}" for name, count in sorted(kinds.items()))
     tally.add(2, f"kill -9 while {moment}", killed, survived, f"{formats}; {seen:,} steps seen")
     assert not wrong
-

@@ -7,6 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.faults import thread_jobs
 from tests.faults.tally import Tally, amount
 from tests.faults.test_endings import faults_of, told_steps
 
@@ -27,7 +28,7 @@ def test_nothing_that_other_threads_save_is_lost(
     tmp_path: Path, zygote: Zygote, tally: Tally, format: str
 ) -> None:
     threads, saves = amount(8, 4), amount(500, 50)
-    lines = zygote.run("saves_from_threads", str(tmp_path), threads, saves, format)
+    lines = zygote.run(thread_jobs.saves_from_threads, str(tmp_path), threads, saves, format)
     trial = Trial(str(tmp_path), wait_seconds=0)
     told = [line.split()[1:] for line in lines if line.startswith("saved")]
     wrong = []
@@ -52,7 +53,7 @@ def test_two_threads_that_train_two_models_with_one_hook(
     tmp_path: Path, zygote: Zygote, tally: Tally
 ) -> None:
     steps = amount(500, 50)
-    lines = zygote.run("two_models", str(tmp_path), steps)
+    lines = zygote.run(thread_jobs.two_models, str(tmp_path), steps)
     trial = Trial(str(tmp_path), wait_seconds=0)
     damages = check_run(LocalStore(tmp_path)).damages
     # Each forward is a step, whoever makes it.
@@ -74,7 +75,7 @@ def test_another_thread_closes_the_hook_while_one_trains(
         path = tmp_path / "run"
         format = choose.choice(["v1", "v2"])
         seconds = choose.uniform(0, 0.1)
-        job = zygote.start("closes_from_a_thread", str(path), seconds, format)
+        job = zygote.start(thread_jobs.closes_from_a_thread, str(path), seconds, format)
         lines = job.rest()
         code = job.wait()
         fine = code == 0 and {"same True", "failed None", "left 0"} <= set(lines)
@@ -106,7 +107,7 @@ def test_several_threads_close_and_flush_at_once(
     wrong = []
     for number in range(tried):
         path = tmp_path / str(number)
-        lines = zygote.run("closes_at_once", str(path))
+        lines = zygote.run(thread_jobs.closes_at_once, str(path))
         done = sum(line.startswith("done") for line in lines)
         faults = faults_of(path, told_steps(lines))
         if faults or done != 6 or "failed None" not in lines:
@@ -118,7 +119,7 @@ def test_several_threads_close_and_flush_at_once(
 def test_a_hook_that_is_closed_does_nothing_more(
     tmp_path: Path, zygote: Zygote, tally: Tally
 ) -> None:
-    job = zygote.start("used_after_close", str(tmp_path / "run"))
+    job = zygote.start(thread_jobs.used_after_close, str(tmp_path / "run"))
     lines = job.rest()
     code = job.wait()
     faults = faults_of(tmp_path / "run", [0])

@@ -2,7 +2,7 @@
 
     python -m tests.faults.zygote <number of a socket>
 
-A fork of it runs a function of `tests.faults.jobs` and then, unless that has ended it, ends as a
+A fork of it runs a function of one of the `JOBS` and then, unless that has ended it, ends as a
 script does: with threads that are waited for, with `atexit`, with the exit code of whatever it died
 from.
 """
@@ -10,6 +10,7 @@ from.
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import select
@@ -20,9 +21,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
+JOBS = [f"tests.faults.{name}" for name in ("jobs", "ending_jobs", "process_jobs", "thread_jobs")]
 PATIENCE = 100.0
 _MOST = 1 << 16
 
@@ -38,18 +43,19 @@ class Zygote:
                 pass_fds=[theirs.fileno()], cwd=ROOT,
             )  # fmt: skip
 
-    def start(self, job: str, *arguments: Any, **options: Any) -> Running:
-        """Starts a function of `tests.faults.jobs`."""
+    def start(self, job: Callable[..., None], *arguments: Any, **options: Any) -> Running:
+        """Starts a function of one of the `JOBS`; it is given a `Line` first."""
         ours, theirs = socket.socketpair()
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with the process
-        request = {"job": job, "arguments": arguments, "options": options}
+        name = (job.__module__, job.__name__)
+        request = {"job": name, "arguments": arguments, "options": options}
         with theirs:
             message = [json.dumps(request).encode()]
             socket.send_fds(self._socket, message, [theirs.fileno(), errors.fileno()])
         pid = int(self._socket.recv(_MOST))
         return Running(self, pid, ours, errors)
 
-    def run(self, job: str, *arguments: Any, **options: Any) -> list[str]:
+    def run(self, job: Callable[..., None], *arguments: Any, **options: Any) -> list[str]:
         """Runs one to its end, which must be a good one; returns what it said."""
         running = self.start(job, *arguments, **options)
         said = running.rest()
@@ -203,12 +209,16 @@ def _next_job(connection: socket.socket) -> tuple[dict[str, Any], Line]:
 
 if __name__ == "__main__":
     import torch
-    from tests.faults import jobs
 
+    from smdebug.storage.arrow import warm_up
+
+    # All of it here, and not in each of them.
+    for each in JOBS:
+        importlib.import_module(each)
     torch.set_num_threads(1)
-    # Not in each of them.
-    jobs.warm_up()
+    warm_up()
     gc.collect()
     gc.freeze()
     request, line = _next_job(socket.socket(fileno=int(sys.argv[1])))
-    getattr(jobs, request["job"])(line, *request["arguments"], **request["options"])
+    module, function = request["job"]
+    getattr(sys.modules[module], function)(line, *request["arguments"], **request["options"])

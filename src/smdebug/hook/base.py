@@ -389,7 +389,8 @@ class BaseHook(HookCollections):
     def _end_run(self) -> None:
         """Hands over what was saved; from then on nothing is saved any more."""
         with self._lock:
-            if self._ready and self._saves():
+            # Also when Ctrl-C came before the hook was ready: there is no run without collections.
+            if self._output is not None and self._writes and self._guard.failed is None:
                 with self._entered():
                     self._hand_over()
                     self._hand_over_early()
