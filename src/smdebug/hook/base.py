@@ -390,7 +390,8 @@ class BaseHook(HookCollections):
         """Hands over what was saved; from then on nothing is saved any more."""
         with self._lock:
             # Also when Ctrl-C came before the hook was ready: there is no run without collections.
-            if self._output is not None and self._writes and self._guard.failed is None:
+            unfinished = self._output is not None and not self._closed
+            if unfinished and self._writes and self._guard.failed is None:
                 with self._entered():
                     self._hand_over()
                     self._hand_over_early()
@@ -471,10 +472,11 @@ class BaseHook(HookCollections):
         self._make_ready()
         # All at once: what another thread saves in between would be of no step.
         with self._lock:
-            with self._entered():
-                self._end_step()
-                if self._resume.watches:
-                    self._resume.look(self.last_saved_step, self._publish)
+            if self._capture is not None or self._resume.watches:
+                with self._entered():
+                    self._end_step()
+                    if self._resume.watches:
+                        self._resume.look(self.last_saved_step, self._publish)
             with self._entered():
                 step = self._steps.advance(number)
                 if self._saves():

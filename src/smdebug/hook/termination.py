@@ -63,7 +63,8 @@ class Termination:
         self._hooks[id(hook)] = hook
         if _is_main() and signal.getsignal(_NUMBER) is signal.SIG_DFL and not _is_caught():
             signal.signal(_NUMBER, self._on_signal)
-            self._ears = _wake_up_sockets()
+            if self._ears is None:
+                self._ears = _wake_up_sockets()
 
     def listen(self) -> None:
         """Starts the thread that hears of signals; a process without steps needs none."""
@@ -74,9 +75,10 @@ class Termination:
     def forget(self, hook: Closable) -> None:
         """Says that a hook is closed; with the last one everything is as it was."""
         self._hooks.pop(id(hook), None)
-        if self._hooks or not _is_main() or not self._is_ours():
+        if self._hooks or not _is_main():
             return
-        signal.signal(_NUMBER, signal.SIG_DFL)
+        if self._is_ours():
+            signal.signal(_NUMBER, signal.SIG_DFL)
         self._stop_listening()
 
     def _stop_listening(self) -> None:

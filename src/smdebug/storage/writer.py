@@ -4,7 +4,7 @@ The training thread hands over batches and goes on. The queue is bounded in byte
 the training thread waits, and the time is counted. A failure on the thread is kept and raised by
 the next call; nothing ever waits for a thread that has given up.
 
-It has a few lines over 400: both sides of the one lock belong on one page.
+It has over 400 lines because both sides of the one lock belong on one page.
 """
 
 from __future__ import annotations
