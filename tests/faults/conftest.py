@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 from tests.faults.tally import Row, Tally, table
+from tests.faults.zygote import Zygote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture
 def tally(record_property: Callable[[str, object], None]) -> Tally:
     """Takes what a test has tried, and how often everything was as promised."""
     return Tally(record_property)
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """Starts processes that train, in no time: they are forks of one that has imported it all."""
+    made = Zygote()
+    yield made
+    made.close()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

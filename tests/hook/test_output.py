@@ -169,10 +169,25 @@ def test_a_capture_gives_away_what_it_has_once() -> None:
     capture = StepCapture(step(0), None)
     first, second = taken("x", RAW), taken("y", RAW)
     capture.add(first)
-    assert capture.take_all() == [first]
+    assert capture.taken == [first]
+    capture.handed_over()
     capture.add(second)
-    assert capture.take_all() == [second]
-    assert capture.take_all() == []
+    assert capture.taken == [second]
+    capture.handed_over()
+    assert capture.taken == []
+
+
+def test_what_is_handed_over_twice_is_saved_once() -> None:
+    """Ctrl-C may come when the writer has something, and before that is noted."""
+    capture = StepCapture(step(0), None)
+    for name in "xy":
+        capture.add(taken(name, RAW))
+    first = pending_batch(step(0), 0.0, capture.taken, lambda each: None)
+    capture.add(taken("z", RAW))
+    second = pending_batch(step(0), 0.0, capture.taken, lambda each: None)
+    assert [entry.name for entry in first.make().entries] == ["x", "y", "z"]
+    capture.add(taken("late", RAW))
+    assert [entry.name for entry in second.make().entries] == ["late"]
 
 
 def test_a_pending_batch_is_made_when_it_is_asked_for() -> None:
@@ -182,8 +197,9 @@ def test_a_pending_batch_is_made_when_it_is_asked_for() -> None:
     assert not counted
     assert pending.step == 7
     assert pending.nbytes >= 32
+    given = list(items)
     batch = pending.make()
-    assert counted == items
+    assert counted == given
     assert (batch.step, batch.mode, batch.mode_step, batch.time) == (7, ModeKeys.EVAL, 3, 12.5)
     assert [entry.name for entry in batch.entries] == ["x", "y"]
     pending.release()

@@ -45,6 +45,7 @@ from smdebug.hook.stats import HookStats
 from smdebug.hook.steps import StepCounter, step_number
 from smdebug.hook.supervisor import Supervisor, request_of
 from smdebug.hook.tensorboard import TensorboardFiles
+from smdebug.hook.termination import TERMINATION
 from smdebug.storage.arrow import warm_up
 from smdebug.storage.claim import Claim, Claimed
 from smdebug.storage.layout import END_KEY, collections_key
@@ -117,7 +118,11 @@ class BaseHook(HookCollections):
         self._guard = Guard(options.on_error)
         self._stats = HookStats()
         self._lock = threading.RLock()
+        # Held while the hook is closed, so that a second call waits for the first.
+        self._closing = threading.RLock()
         self._output: Output | None = None
+        # Where the steps went, once the hook is closed.
+        self._last_output: Output | None = None
         self._capture: StepCapture | None = None
         # What a user saved before the step it is for began.
         self._early: StepCapture | None = None
@@ -351,10 +356,11 @@ class BaseHook(HookCollections):
     def stats(self) -> HookStats:
         """Returns what the hook did and what it cost so far."""
         stats = dataclasses.replace(self._stats, steps=self._steps.begun)
-        if self._output is not None:
-            self._output.update(stats)
+        output = self._output or self._last_output
+        if output is not None:
+            output.update(stats)
         if self._guard.failed is not None:
-            lost = () if self._output is None else self._output.lost_steps()
+            lost = () if output is None else output.lost_steps()
             # They were counted when they were handed over.
             stats.saved_steps = max(stats.saved_steps - len(lost), 0)
             stats.lost_steps = self._lost_steps.joined_with(lost).count
@@ -363,43 +369,80 @@ class BaseHook(HookCollections):
     def close(self) -> None:
         """Publishes everything, marks the run as finished, takes the hook off what it watches.
 
-        Also runs when the interpreter ends. A second call does nothing; steps that training makes
-        afterwards are not saved.
+        Also runs when the interpreter ends. A second call does nothing, or waits for the first, or
+        completes one that Ctrl-C has interrupted; steps that training makes afterwards are not
+        saved. It may be called from any thread.
         """
-        if self._closed or self._forked:
+        self._close()
+
+    def _close(self, detach: bool = True) -> None:
+        """Closes the hook.
+
+        Args:
+            detach: take it off what it watches. False where the process is about to end, and a
+                thread of its own closes the hook while training goes on.
+        """
+        if self._ended or self._forked:
             return
-        if self._ready and self._saves():
-            with self._entered():
-                self._hand_over()
-                self._hand_over_early()
-                self._write_collections()
-                self._resume.look(self.last_saved_step, self._publish, at_end=True)
-        self._lose_present()
-        self._closed = True
-        self._attempt(self._detach)
-        if self._supervisor.must_end_first:
-            with self._entered():
-                self._publish()
-            self._attempt(self._supervisor.close)
-        with self._entered():
-            if self._output is not None:
-                # In a SageMaker job the platform says when the job is over.
-                self._output.close(end=self._worker().chief and not environment.in_sagemaker())
-        self._capture = None
-        self._free_memory()
-        if not self._supervisor.must_end_first:
-            # Only now is everything there that the rules have to look at.
-            self._attempt(self._supervisor.close)
-        atexit.unregister(self._at_exit)
-        if self._output is not None:
-            logger.info("%s: %s", self.out_dir, self.stats())
-        self._say_what_is_missing()
+        # Whatever Ctrl-C leaves undone is done by the next call: each part may be done twice.
+        with self._closing:
+            if self._ended:
+                return
+            self._end_run()
+            if detach:
+                with self._lock:
+                    self._attempt(self._detach)
+            self._close_output()
+            with self._lock:
+                self._free_memory()
+            atexit.unregister(self._at_exit)
+            TERMINATION.forget(self)
+            self._ended = True
+            if self._last_output is not None:
+                logger.info("%s: %s", self.out_dir, self.stats())
+            self._say_what_is_missing()
         self._guard.raise_if_asked()
+
+    def _end_run(self) -> None:
+        """Hands over what was saved; from then on nothing is saved any more."""
+        with self._lock:
+            # Also when Ctrl-C came before the hook was ready: there is no run without collections.
+            unfinished = self._output is not None and not self._closed
+            if unfinished and self._writes and self._guard.failed is None:
+                with self._entered():
+                    self._hand_over()
+                    self._hand_over_early()
+                    self._write_collections()
+                    self._resume.look(self.last_saved_step, self._publish, at_end=True)
+            self._lose_present()
+            self._closed = True
+            self._capture = self._early = None
+            if self._output is not None:
+                self._last_output, self._output = self._output, None
+
+    def _close_output(self) -> None:
+        output, supervisor = self._last_output, self._supervisor
+        # Not under the lock: training goes on, and rules that are at work may save something.
+        closing = Entered(self._closing, self._stats, self._guard)
+        if supervisor.must_end_first:
+            with closing:
+                if output is not None and self._guard.failed is None:
+                    output.finish_step()
+                    output.flush()
+            self._attempt(supervisor.close)
+        with closing:
+            if output is not None:
+                # In a SageMaker job the platform says when the job is over.
+                output.close(end=self._worker().chief and not environment.in_sagemaker())
+        if not supervisor.must_end_first:
+            # Only now is everything there that the rules have to look at.
+            self._attempt(supervisor.close)
 
     def _say_what_is_missing(self) -> None:
         if self._guard.failed is None:
             return
-        given = () if self._output is None else self._output.lost_steps()
+        output = self._output or self._last_output
+        given = () if output is None else output.lost_steps()
         lost = self._lost_steps.joined_with(given)
         logger.warning(
             "the run in %s is not complete (lost: %s): %s",
@@ -456,23 +499,25 @@ class BaseHook(HookCollections):
         # Outside of the guard: a configuration that makes no sense always raises.
         self._make_plan()
         self._make_ready()
-        with self._entered():
-            self._end_step()
-            if self._resume.watches:
-                self._resume.look(self.last_saved_step, self._publish)
-        with self._entered():
-            step = self._steps.advance(number)
-            if self._saves():
-                plan = self._plan.at(step.mode, step.mode_step)
-                if plan is not None or self._early is not None:
-                    self._capture = StepCapture(step, plan)
-                if self._early is not None and self._capture is not None:
-                    for taken in self._early.take_all():
-                        self._capture.add(taken)
-                    self._early = None
-                return self._capture if plan is not None else None
-            if self._guard.failed is not None:
-                self._lose(step)
+        # All at once: what another thread saves in between would be of no step.
+        with self._lock:
+            if self._capture is not None or self._resume.watches:
+                with self._entered():
+                    self._end_step()
+                    if self._resume.watches:
+                        self._resume.look(self.last_saved_step, self._publish)
+            with self._entered():
+                step = self._steps.advance(number)
+                if self._saves():
+                    plan = self._plan.at(step.mode, step.mode_step)
+                    if plan is not None or self._early is not None:
+                        self._capture = StepCapture(step, plan)
+                    if self._early is not None and self._capture is not None:
+                        self._capture.go_on_from(self._early)
+                        self._early = None
+                    return self._capture if plan is not None else None
+                if self._guard.failed is not None:
+                    self._lose(step)
         return None
 
     def _take_back_step(self) -> None:
@@ -488,9 +533,12 @@ class BaseHook(HookCollections):
             if self._capture is not None and self._guard.failed is None:
                 self._hand_over(finish=True)
                 self._write_changed_collections()
-        finally:
-            self._lose_present()
+        except Exception:
             self._capture = None
+            raise
+        self._lose_present()
+        # Not after Ctrl-C: it is handed over once more, by `close` or by the next step.
+        self._capture = None
 
     def _offer(self, name: str, tensor: Any) -> None:
         """Takes a tensor of the present step, if it is wanted."""
@@ -647,6 +695,9 @@ class BaseHook(HookCollections):
 
     def _put(self, *taken: Taken) -> None:
         """Puts what a user saved to the step it belongs to, all of it at once."""
+        if self._closed:
+            # By another thread, meanwhile.
+            return
         step = self._steps.current()
         if step.number > self._steps.step:
             # The mode of a step that has not begun is not known for sure.
@@ -671,6 +722,7 @@ class BaseHook(HookCollections):
             taken = self._finish_taking(self._capture)
             if taken:
                 self._submit(self._capture.step, self._capture.time, taken, finish)
+                self._capture.handed_over()
             elif finish:
                 self._output.finish_step()
         except Exception:
@@ -679,16 +731,20 @@ class BaseHook(HookCollections):
 
     def _hand_over_early(self) -> None:
         """Gives what was put before a step began to the writer, if that step did not come."""
-        early, self._early = self._early, None
+        early = self._early
         if early is not None and self._output is not None:
             try:
-                self._submit(early.step, early.time, early.take_all(), finish=False)
+                self._submit(early.step, early.time, early.taken, finish=False)
             except Exception:
                 self._lost_steps.add(early.step.number)
+                self._early = None
                 raise
+        self._early = None
 
     def _submit(self, step: Step, moment: float, taken: list[Taken], finish: bool) -> None:
         assert self._output is not None
+        # Before the step: without collections no trial opens, and the process may be killed.
+        self._write_changed_collections()
         self._output.submit(step, moment, taken, finish)
         if self._saved.get(step.mode) != step.number:
             self._saved[step.mode] = step.number
@@ -702,7 +758,7 @@ class BaseHook(HookCollections):
             self._output.flush()
 
     def _finish_taking(self, capture: StepCapture) -> list[Taken]:
-        return capture.take_all()
+        return capture.taken
 
     def _make_ready(self) -> None:
         """Opens what the hook writes to, once.
@@ -722,8 +778,10 @@ class BaseHook(HookCollections):
             try:
                 if not self._resume.is_restored_as(worker.name, worker.workers):
                     self.last_saved_step = self._resume.restore(worker.name, worker.workers)
-                self._output = self._open_output(worker.name)
+                if self._output is None:
+                    self._output = self._open_output(worker.name)
                 if not self.dry_run:
+                    TERMINATION.listen()
                     self._supervisor.start(self.out_dir, worker.workers, worker.chief)
                 if self._resume.continues and self._writes and not self.dry_run:
                     for collection, tensor in earlier_names(self._store, worker.name):
@@ -804,7 +862,7 @@ class BaseHook(HookCollections):
             ended = time.perf_counter()
             self._collections_wait = ended + _COLLECTIONS_SHARE * (ended - began)
 
-    _forked = False
+    _forked = _ended = False
 
     def _at_exit(self) -> None:
         self.close()
@@ -812,8 +870,8 @@ class BaseHook(HookCollections):
     def _after_fork(self) -> None:
         # The writer's thread and the claim are the parent's.
         self._forked = True
-        # The thread that held it is not here.
-        self._lock = threading.RLock()
+        # The threads that held them are not here.
+        self._lock, self._closing = threading.RLock(), threading.RLock()
         self._capture = self._early = None
         self._resume.stop()
         if self._output is not None:
@@ -831,6 +889,7 @@ def _checked_out_dir(options: HookOptions) -> str:
 
 
 def _close_at_exit(hook: BaseHook) -> None:
+    TERMINATION.watch(hook)
     atexit.register(hook._at_exit)
     _hooks.add(hook)
 

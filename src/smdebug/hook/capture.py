@@ -232,10 +232,19 @@ class StepCapture:
         """Whether something was taken that nobody has asked for yet."""
         return bool(self._taken)
 
-    def take_all(self) -> list[Taken]:
-        """Returns what was taken since the last call."""
-        taken, self._taken = self._taken, []
-        return taken
+    def go_on_from(self, early: StepCapture) -> None:
+        """Takes over what was taken for this step before it began."""
+        # The list itself: whatever Ctrl-C comes between, nothing is in two lists.
+        self._taken = early._taken
+
+    @property
+    def taken(self) -> list[Taken]:
+        """What was taken and not handed over yet: the list itself, which the writer empties."""
+        return self._taken
+
+    def handed_over(self) -> None:
+        """Says that the writer has what was taken so far."""
+        self._taken = []
 
 
 def pending_batch(
@@ -250,31 +259,36 @@ def pending_batch(
     Args:
         step: the step.
         time: when it began.
-        taken: what was taken.
+        taken: what was taken. The writer's thread empties the list: one that is handed over again,
+            because Ctrl-C came before that was noted, is saved once.
         count: is told of each, on the writer's thread.
         exports: are told of the batch there, too.
     """
 
+    made: list[Taken] = []
+
     def make() -> StepBatch:
-        nonlocal taken
+        made[:] = taken
+        del taken[: len(made)]
         batch = StepBatch(step.number, step.mode, step.mode_step, [], time)
-        for each in taken:
+        for each in made:
             count(each)
             each.finish(batch)
             batch.placed += each.tensors
         if exports:
-            wants = {name: want for each in taken for name, want, _ in each.items()}
+            wants = {name: want for each in made for name, want, _ in each.items()}
             for export in exports:
                 export.take(batch, wants)
         # What is saved of them is in the batch: copies that were only reduced go now, and not when
         # the step is published, which may be long after.
-        taken = [each for each in taken if each.lent]
+        made[:] = [each for each in made if each.lent]
         return batch
 
     def release() -> None:
-        for each in taken:
+        for each in made or taken:
             each.release()
         # An error that is kept refers to this function, and through it to the tensors.
+        made.clear()
         taken.clear()
 
     weight = _BATCH_BYTES + sum([each.nbytes for each in taken])

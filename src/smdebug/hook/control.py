@@ -54,8 +54,9 @@ class Control:
         self._thread = threading.Thread(target=self._run, name="smdebug-control", daemon=True)
 
     def start(self) -> None:
-        """Begins to look."""
-        self._thread.start()
+        """Begins to look; a second call, after Ctrl-C in the first, does no harm."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def close(self) -> None:
         """Stops looking; does not wait for a slow store."""

@@ -65,9 +65,9 @@ class RunOutput:
         reopen: bool = False,
     ) -> None:
         self._exports = tuple(exports)
+        self._writer = RunWriter(store, worker, format, flush_seconds, queue_bytes, reopen)
         self._claim = Claim(store, worker)
         self._claim.take()
-        self._writer = RunWriter(store, worker, format, flush_seconds, queue_bytes, reopen)
         self._collections: dict[str, CollectionStats] = {}
 
     def submit(self, step: Step, time: float, taken: list[Taken], finish: bool = False) -> None:
@@ -88,11 +88,19 @@ class RunOutput:
             export.flush()
 
     def close(self, end: bool) -> None:
+        try:
+            self._writer.close(end=end)
+        except Exception:
+            self._let_go()
+            raise
+        # Not after Ctrl-C: the thread goes on, and so does a second call.
+        self._let_go()
+
+    def _let_go(self) -> None:
         with ExitStack() as stack:
             stack.callback(self._claim.release)
             for export in self._exports:
                 stack.callback(export.close)
-            self._writer.close(end=end)
 
     def leave(self) -> None:
         """Leaves the run to the parent, in a forked child."""

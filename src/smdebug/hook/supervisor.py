@@ -88,7 +88,7 @@ class Supervisor:
         self._workers, self._chief = workers, chief
         self._sampled = (time.monotonic(), self._steps.begun)
         self._control.start()
-        if self._rules is not None and self._own_run is not None and chief:
+        if self._rules is not None and self._own_run is not None and chief and self._watch is None:
             self._watch = Watch(self._rules, path, self._own_run, self._found, self._flush_seconds)
 
     def findings(self) -> list[Finding]:

@@ -79,7 +79,7 @@ class Activations:
             self._registration = self._plan = None
             return False
         if not registration.in_place:
-            callback = Callback(self.root_ended)
+            callback = Callback(self.root_ended, takes=4)
             handle = registration.module.register_forward_hook(
                 callback, with_kwargs=True, always_call=True
             )
@@ -91,10 +91,10 @@ class Activations:
                 continue
             module = registration.modules[path]
             if inputs:
-                callback = Callback(self._input_callback(path))
+                callback = Callback(self._input_callback(path), takes=3)
                 self._hooks.add(module.register_forward_pre_hook(callback, with_kwargs=True))
             if outputs:
-                callback = Callback(self._output_callback(path))
+                callback = Callback(self._output_callback(path), takes=4)
                 self._hooks.add(module.register_forward_hook(callback, with_kwargs=True))
         inner = any(path != registration.name for path, _, _ in wanted)
         if inner and registration.compiled:

@@ -268,7 +268,8 @@ class Hook(BaseHook):
         def after(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             self._take_loss(name, args, kwargs, output)
 
-        hooks.add(loss_module.register_forward_hook(Callback(after), with_kwargs=True))
+        callback = Callback(after, takes=4)
+        hooks.add(loss_module.register_forward_hook(callback, with_kwargs=True))
 
         def remove() -> None:
             hooks.remove()
@@ -408,6 +409,8 @@ class Hook(BaseHook):
         if capture is None or capture.plan is None:
             return
         with self._entered():
+            if self._closed:
+                return
             if registration.calls == 1 and registration not in self._begun:
                 self._take_weights(registration, capture)
                 self._gradients.begin(capture, list(self._registrations))
@@ -431,9 +434,13 @@ class Hook(BaseHook):
         # the same, a model of which nothing was wanted has nothing new to offer.
         mark = (registration, registered_parts())
         if plan.memory.get("quiet") == mark:
-            self._gradients.stop()
+            with self._lock:
+                self._gradients.stop()
             return
         with self._entered():
+            if self._closed:
+                # By another thread, meanwhile: nothing is put on the model any more.
+                return
             registrations = self._begun = list(self._registrations)
             if any([each.refresh() for each in registrations]):
                 # What is remembered is about parts that may be gone.
@@ -550,9 +557,10 @@ class Hook(BaseHook):
             self._updates.remove()
 
     def _stop_watching(self) -> None:
-        self._activations.stop()
-        self._gradients.stop()
-        self._shard_gradients.stop()
+        with self._lock:
+            self._activations.stop()
+            self._gradients.stop()
+            self._shard_gradients.stop()
 
     def _after_fork(self) -> None:
         super()._after_fork()

@@ -6,12 +6,13 @@ them, before they are added to what an earlier backward left.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from smdebug.hook.names import GRADIENT_PREFIX
-from smdebug.pytorch.context import is_transformed
+from smdebug.pytorch.context import in_backward, is_transformed
 from smdebug.pytorch.rows import Row, RowBuffer, RowLayout, fits_in_rows
 from smdebug.pytorch.tensors import local_tensor
 
@@ -126,11 +127,14 @@ class Gradients:
         """Puts a hook on a parameter; returns what takes it off."""
         before = parameter._backward_hooks
         handle = parameter.register_hook(self._hook_of(id(parameter)))
+        thread = threading.get_ident()
 
         def detach() -> None:
             handle.remove()
+            # A backward that is under way, in another thread or around this, goes through them.
+            alone = threading.get_ident() == thread and not in_backward()
             # Autograd would go on to look into the empty dict, at every backward.
-            if before is None and not parameter._backward_hooks:
+            if before is None and not parameter._backward_hooks and alone:
                 parameter._backward_hooks = None
 
         return detach
@@ -151,9 +155,11 @@ class Gradients:
                     self._offer(name, gradient)
                     continue
                 buffer = self._buffer
+                if self._capture is None:
+                    # Stopped by another thread, meanwhile.
+                    return
                 if buffer is None:
                     assert self._layout is not None
-                    assert self._capture is not None
                     buffer = self._buffer = self._layout.buffer()
                     self._capture.add(buffer)
                 # Only a backward that is differentiated itself gives it a graph.

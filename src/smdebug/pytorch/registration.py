@@ -37,10 +37,19 @@ class Callback(_Callback):
     """A function of the hook among the hooks of a module.
 
     Where the module is traced or compiled it is nothing, so that it breaks no graph.
+
+    Args:
+        function: called with what PyTorch gives to such a hook.
+        takes: how many arguments that are. PyTorch looks up whether a hook takes keyword arguments
+            when it calls it: one that another thread has just taken off is called without them.
     """
 
+    def __init__(self, function: Callable[..., None], takes: int) -> None:
+        super().__init__(function)
+        self._takes = takes
+
     def __call__(self, *arguments: Any) -> None:
-        if not is_traced():
+        if len(arguments) == self._takes and not is_traced():
             self._function(*arguments)
 
 
@@ -165,7 +174,7 @@ def around_forward(
     if compiled is None:
         # First of all: FSDP's own hook would put gathered parameters in the place of the shards.
         hooks = HookSet()
-        callback = Callback(begin)
+        callback = Callback(begin, takes=3)
         hooks.add(module.register_forward_pre_hook(callback, prepend=True, with_kwargs=True))
         return hooks.remove
 

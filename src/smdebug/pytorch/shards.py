@@ -45,7 +45,8 @@ class ShardGradients:
         if not self._gradients.shards() or not any(map(is_fsdp, registration.modules.values())):
             return
         # Registered behind FSDP's own, so that what it does at the end is done before.
-        self._hooks.add(registration.module.register_forward_hook(Callback(self._forward_ended)))
+        callback = Callback(self._forward_ended, takes=3)
+        self._hooks.add(registration.module.register_forward_hook(callback))
 
     def _forward_ended(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         with self._entered():

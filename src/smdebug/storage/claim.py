@@ -53,11 +53,11 @@ class Claim:
     """
 
     def __init__(self, store: Store, worker: str, joins: bool = False) -> None:
+        self._file: int | None = None
         path = lock_path(store, worker)
         self._path = None if path is None else Path(path)
         self._worker = worker
         self._joins = joins
-        self._file: int | None = None
 
     def check(self) -> None:
         """Raises `SMDebugRuntimeError` when another live process writes as this worker.
@@ -93,6 +93,7 @@ class Claim:
             mark = f"{os.getpid()} {_JOINING if self._joins else ''}".rstrip()
             os.write(file, f"{mark}\n".encode())
         except BaseException:
+            # Ctrl-C included: this process would stand in its own way.
             os.close(file)
             raise
         self._file = file
@@ -109,6 +110,10 @@ class Claim:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    def __del__(self) -> None:
+        # One that was taken and, by Ctrl-C, given to nobody.
+        self.leave()
 
     def _lock(self, file: int) -> None:
         began = since = time.monotonic()

@@ -120,7 +120,8 @@ class RunWriter:
         # For a directory that is removed meanwhile: the thread's own.
         self._last_published: int | None = None
         self._collections = ""
-        self._closed = False
+        self._closed = self._reported = self._running = False
+        self._end: Order | None = None
         self._thread: threading.Thread | None = None
 
     def submit(self, batch: StepBatch | PendingBatch, finish: bool = False) -> None:
@@ -147,9 +148,10 @@ class RunWriter:
                 self._wait_for_room(size)
                 self._require_open()
             self._unpublished.add(batch.step)
+            self._put(batch)
+            # Afterwards: where Ctrl-C comes between, too little is counted, and nobody waits.
             self._queued += size
             self._open_bytes += size
-            self._put(batch)
             if finish:
                 self._finish()
 
@@ -198,17 +200,19 @@ class RunWriter:
         if os.getpid() != self._process:
             return
         with self._changed:
-            again, self._closed = self._closed, True
-            if not again:
-                # Also after a failure: the order is what ends the thread.
-                self._obey(Order("close", "end" if end else ""))
-        # A second call, after an interrupted first one, waits as well.
+            self._closed = True
+            if self._end is None:
+                self._end = Order("close", "end" if end else "")
+            if not self._end.done:
+                # Also after a failure: the order is what ends the thread. Given twice, by a second
+                # call or after Ctrl-C, it is obeyed once.
+                self._obey(self._end)
         if self._thread is not None:
             self._thread.join()
-        if again:
-            return
         with self._changed:
-            self._raise_failure()
+            if not self._reported:
+                self._reported = True
+                self._raise_failure()
 
     def __enter__(self) -> RunWriter:
         return self
@@ -231,7 +235,8 @@ class RunWriter:
     # ---- the training thread's side; called with the lock held
 
     def _put(self, item: StepBatch | PendingBatch | Order) -> None:
-        if self._thread is None and self._failure is None:
+        # One that Ctrl-C kept from starting has no number.
+        if (self._thread is None or self._thread.ident is None) and self._failure is None:
             self._start()
         self._queue.append(item)
         if not isinstance(item, Order):
@@ -241,13 +246,13 @@ class RunWriter:
 
     def _start(self) -> None:
         # A daemon: a script that dies without close() must not hang at exit.
-        thread = threading.Thread(target=self._run, name="smdebug-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="smdebug-writer", daemon=True)
         try:
-            thread.start()
+            self._thread.start()
         except RuntimeError as error:
+            self._thread = None
             self._failure = WriteFailed(f"could not start the thread that writes: {error}")
             self._raise_failure()
-        self._thread = thread
 
     def _no_room(self, size: int) -> bool:
         return self._queued > self._open_bytes and self._queued + size > self._queue_bytes
@@ -303,6 +308,12 @@ class RunWriter:
     # ---- the background thread's side
 
     def _run(self) -> None:
+        with self._changed:
+            # Ctrl-C while the thread was being started: there may be two, and one is enough.
+            if self._running:
+                return
+            self._running = True
+            self._thread = threading.current_thread()
         work = Work(self._builder)
         while True:
             item = self._next(work)
@@ -314,10 +325,14 @@ class RunWriter:
                 # the error is kept for the next call.
                 self._fail(error, work)
             with self._changed:
+                ended = item is not None and item is self._end
+                if ended:
+                    # The same order, given once more.
+                    self._queue.clear()
                 if isinstance(item, Order):
                     item.done = True
                 self._changed.notify_all()
-            if isinstance(item, Order) and item.what == "close":
+            if ended:
                 return
             # Not kept while there is nothing to do: a step may be large.
             del item
