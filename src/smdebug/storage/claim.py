@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from smdebug.exceptions import SMDebugRuntimeError
-from smdebug.storage.locks import LOCKS_PREFIX, SUFFIX, lock, lock_path, unlock
+from smdebug.storage.local import LocalStore
+from smdebug.storage.locks import LOCKS_PREFIX, SUFFIX, has_locks, lock, lock_key, unlock
 
 if TYPE_CHECKING:
     from smdebug.storage.store import Store
@@ -49,8 +49,8 @@ class Claim:
     """
 
     def __init__(self, store: Store, worker: str) -> None:
-        path = lock_path(store, worker)
-        self._path = None if path is None else Path(path)
+        self._store = store if isinstance(store, LocalStore) and has_locks(store) else None
+        self._key = lock_key(worker)
         self._worker = worker
         self._file: int | None = None
 
@@ -58,10 +58,16 @@ class Claim:
         """Raises `SMDebugRuntimeError` when another live process writes as this worker.
 
         Creates nothing.
+
+        Raises:
+            SMDebugValueError: what lies there is no file of the run.
         """
-        if self._path is None or not self._path.exists():
+        if self._store is None:
             return
-        file = os.open(self._path, os.O_RDWR)
+        try:
+            file = self._store.open(self._key, os.O_RDWR)
+        except KeyError:
+            return
         try:
             self._lock(file)
         finally:
@@ -76,12 +82,17 @@ class Claim:
         return None
 
     def take(self) -> None:
-        """Takes the claim; it is given up with `release` or with the end of the process."""
-        if self._path is None or self._file is not None:
+        """Takes the claim; it is given up with `release` or with the end of the process.
+
+        Raises:
+            SMDebugRuntimeError: another live process writes as this worker.
+            SMDebugValueError: what lies there is no file of the run.
+        """
+        if self._store is None or self._file is not None:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Not inherited by programs that training starts: they would hold the claim after its end.
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # A link there would have somebody's file emptied below. Not inherited by programs that
+        # training starts: they would hold the claim after its end.
+        file = self._store.open(self._key, os.O_RDWR | os.O_CREAT)
         try:
             self._lock(file)
         except SMDebugRuntimeError:
@@ -112,10 +123,10 @@ class Claim:
             if left:
                 time.sleep(_PAUSE)
         owner = os.pread(file, 20, 0).decode(errors="replace").strip() or "unknown"
-        assert self._path is not None
+        assert self._store is not None
         raise Claimed(
             owner,
-            f"another live process (number {owner}) writes to {self._path.parent.parent} as "
+            f"another live process (number {owner}) writes to {self._store.root} as "
             f"{self._worker}; expected each process to have its own out_dir or worker: give "
             "this one another out_dir, or another name with worker=...",
         )
