@@ -14,6 +14,7 @@ from smdebug.exceptions import SMDebugError, SMDebugRuntimeError
 from smdebug.hook.history import StepHistory
 from smdebug.storage.catalog import StepArrays
 from smdebug.storage.layout import collections_key
+from smdebug.storage.limits import read_json_text
 from smdebug.storage.reader import RunReader
 
 if TYPE_CHECKING:
@@ -112,10 +113,10 @@ def earlier_names(store: Store, worker: str) -> Iterator[tuple[str, str]]:
     """
     for key in sorted({collections_key(worker, classic) for classic in (False, True)}):
         try:
-            earlier = CollectionManager.from_json(bytes(store.read(key)).decode())
+            earlier = CollectionManager.from_json(read_json_text(store, key).decode())
         except KeyError:
             continue
-        except (ValueError, SMDebugError) as error:
+        except (ValueError, RecursionError, SMDebugError) as error:
             logger.warning("%s/%s cannot be read: %s", store.url, key, error)
             continue
         for name, collection in earlier.get_collections().items():

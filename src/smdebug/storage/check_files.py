@@ -10,6 +10,7 @@ from smdebug.exceptions import IndexReaderException
 from smdebug.storage.control import CONTROL_PREFIX
 from smdebug.storage.findings import FINDINGS_PREFIX, check_file
 from smdebug.storage.layout import COLLECTIONS_PREFIX, END_KEY, parse_collections_worker
+from smdebug.storage.limits import read_json_text, read_small
 from smdebug.storage.locks import LOCKS_PREFIX
 from smdebug.storage.record_scan import Pieces, scan_records
 
@@ -91,9 +92,10 @@ class FileCheck:
 
     def _page(self, key: str) -> None:
         try:
-            text = str(self._read(key), "utf-8")
+            text = str(read_small(self._store, key), "utf-8")
         except UnicodeDecodeError as error:
             raise IndexReaderException(f"not a page: {error}") from error
+        self._report.bytes += len(text.encode())
         if not text.rstrip().endswith("</html>"):
             raise IndexReaderException("the page is cut off")
 
@@ -109,14 +111,11 @@ class FileCheck:
 
     def _json(self, key: str) -> dict[str, Any]:
         try:
-            content = json.loads(bytes(self._read(key)))
+            text = read_json_text(self._store, key)
+            self._report.bytes += len(text)
+            content = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise IndexReaderException(f"not JSON: {error}") from error
         if not isinstance(content, dict):
             raise IndexReaderException("expected a JSON object")
         return content
-
-    def _read(self, key: str) -> memoryview:
-        data = self._store.read(key)
-        self._report.bytes += len(data)
-        return data

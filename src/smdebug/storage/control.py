@@ -8,7 +8,9 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.limits import read_json_text
 
 if TYPE_CHECKING:
     from smdebug.storage.store import Store
@@ -56,9 +58,9 @@ def list_stops(store: Store) -> list[str]:
 def read_stop(store: Store, key: str) -> StopRequest:
     """Reads a request; one that cannot be understood still asks for a stop."""
     try:
-        content = json.loads(bytes(store.read(key)))
+        content = json.loads(read_json_text(store, key))
         fields = content if isinstance(content, dict) else {}
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, IndexReaderException):
         fields = {}
     return StopRequest(
         reason=str(fields.get("reason") or f"{key} asks for it"),

@@ -19,6 +19,11 @@ import crc32c
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import pa, pq
+from smdebug.storage.catalog import one_array
+from smdebug.storage.index import chunk_ranges
+from smdebug.storage.index_claims import check_texts
+from smdebug.storage.limits import FINDINGS_ROWS, check_json, read_small
+from smdebug.storage.pages import check_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,6 +46,7 @@ _SCHEMA = pa.schema(
         pa.field("time", pa.float64(), nullable=False),
     ]
 )
+_TEXTS = [each.name for each in _SCHEMA if each.type == pa.string()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +151,7 @@ def read_reports(store: Store) -> list[dict[str, Any]]:
 
 def _report(store: Store, key: str) -> dict[str, Any]:
     try:
-        report = json.loads(_checked(store, key))
+        report = json.loads(check_json(_checked(store, key), key))
     except (ValueError, RecursionError) as error:
         raise IndexReaderException(f"{key}: not JSON: {error}") from error
     if not isinstance(report, dict):
@@ -184,11 +190,25 @@ def _checked(store: Store, key: str) -> bytes:
     Raises:
         IndexReaderException: they are not.
     """
-    content = bytes(store.read(key))
+    content = read_small(store, key)
     match = _CHECKSUM.search(key)
     if match and int(match[1], 16) != crc32c.crc32c(content):
         raise IndexReaderException(f"{key}: damaged: its checksum is not that of its name")
     return content
+
+
+def _check_claims(file: pq.ParquetFile, content: memoryview) -> None:
+    """Refuses a file that says it holds more than anybody finds, before it is read."""
+    metadata = file.metadata
+    if not 0 <= metadata.num_rows <= FINDINGS_ROWS:
+        raise IndexReaderException(
+            f"it says it holds {metadata.num_rows:,} findings, expected at most {FINDINGS_ROWS:,}"
+        )
+    for place, (first, end) in enumerate(chunk_ranges(metadata)):
+        if not 0 <= first <= end <= len(content):
+            raise IndexReaderException("a column lies outside of the file")
+        rows = metadata.row_group(place // metadata.num_columns).num_rows
+        check_pages(content[first:end], rows)
 
 
 def _read(store: Store, key: str) -> Iterable[Finding]:
@@ -197,10 +217,18 @@ def _read(store: Store, key: str) -> Iterable[Finding]:
         # On this thread alone: one of Arrow's pool that still holds memory of Python's when the
         # interpreter ends aborts the process.
         file = pq.ParquetFile(
-            pa.BufferReader(content), pre_buffer=False, page_checksum_verification=True
+            pa.BufferReader(content),
+            pre_buffer=False,
+            page_checksum_verification=True,
+            read_dictionary=_TEXTS,
         )
-        table = file.read(use_threads=False)
+        _check_claims(file, memoryview(content).cast("B"))
+        table = file.read(columns=_SCHEMA.names, use_threads=False)
+        for name in _TEXTS:
+            if not pa.types.is_dictionary(table[name].type):
+                raise IndexReaderException(f"column {name} holds no texts")
+            check_texts(name, one_array(table[name]))
         rows = table.select(_SCHEMA.names).cast(_SCHEMA).to_pylist()
         return [Finding(**{**row, "mode": ModeKeys[row["mode"]]}) for row in rows]
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+    except (pa.ArrowException, OSError, KeyError, ValueError, IndexReaderException) as error:
         raise IndexReaderException(f"{key}: not a file of findings: {error}") from error

@@ -14,6 +14,7 @@ from smdebug.storage.arrow import pa, pc, pq
 from smdebug.storage.catalog import StepArrays, mode_numbers, one_array
 from smdebug.storage.index import (
     EMPTY,
+    ROWS_PER_GROUP,
     SCHEMA,
     TEXT_COLUMNS,
     chunk_ranges,
@@ -21,6 +22,9 @@ from smdebug.storage.index import (
     table_of,
 )
 from smdebug.storage.index_bytes import IndexBytes
+from smdebug.storage.index_claims import check_column, check_schema, check_steps
+from smdebug.storage.limits import DIMENSIONS
+from smdebug.storage.pages import check_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,9 +34,6 @@ if TYPE_CHECKING:
 
 # Files up to this many rows are decoded whole at first use: a call costs more than the rows.
 _SMALL = 8192
-
-
-_REQUIRED = {field.name for field in SCHEMA if not field.nullable}
 
 
 class ColumnCache:
@@ -101,16 +102,19 @@ class IndexFile:
         self._ranges = chunk_ranges(metadata)
         if len(self._ranges) != len(self._sums):
             raise IndexReaderException("the seal does not fit the file")
+        groups = range(metadata.num_row_groups)
+        rows = [metadata.row_group(group).num_rows for group in groups]
+        if rows and not 0 <= min(rows) <= max(rows) <= ROWS_PER_GROUP:
+            raise IndexReaderException(
+                f"a row group has {max(rows):,} rows, expected at most {ROWS_PER_GROUP:,}"
+            )
         end = max((end for _, end in self._ranges), default=4)
         self.nbytes = end + len(footer)
         self._bytes.set_size(self.nbytes)
         self._file = pq.ParquetFile(
             pa.BufferReader(self._bytes.buffer()), metadata=metadata, read_dictionary=TEXT_COLUMNS
         )
-        # Columns that came later are null in older files; without these there is no index.
-        missing = _REQUIRED - set(self._file.schema_arrow.names)
-        if missing:
-            raise IndexReaderException(f"columns are missing: {', '.join(sorted(missing))}")
+        check_schema(self._file.schema_arrow)
         self._leaf = {
             metadata.schema.column(leaf).path.split(".")[0]: leaf
             for leaf in range(metadata.num_columns)
@@ -153,6 +157,7 @@ class IndexFile:
                 group, ["step", "mode", "mode_step", "seq", "tensor"], keep=False
             )
             mode = mode_numbers(columns["mode"])
+            check_steps(columns)
             pieces.append(_distinct_steps(columns, mode))
             tensor = columns["tensor"]
             codes = tensor.indices.to_numpy()
@@ -288,9 +293,22 @@ class IndexFile:
             raise IndexReaderException(f"{self.key}: {error}") from error
         for name in missing:
             found[name] = one_array(table[name])
+            try:
+                check_column(name, found[name])
+            except IndexReaderException as error:
+                raise IndexReaderException(f"{self.key}: {error}") from error
             if keep:
                 self._cache.put((self.key, group, name), found[name])
         return found
+
+    def _check_pages(self, group: int, leaf: int, data: memoryview) -> None:
+        # A row has one value of each column, but for a shape.
+        rows = self.metadata.row_group(group).num_rows
+        is_shape = leaf == self._leaf.get("shape")
+        try:
+            check_pages(data, rows * (DIMENSIONS + 1) if is_shape else rows)
+        except IndexReaderException as error:
+            raise IndexReaderException(f"{self.key}: {error}") from error
 
     def _verify(self, group: int, names: Iterable[str], along: bool = True) -> None:
         # Columns without a value are a few bytes that nobody would ever read; they are checked
@@ -302,11 +320,13 @@ class IndexFile:
         self._bytes.fetch([self._ranges[leaf] for leaf in unchecked])
         for leaf in unchecked:
             first, end = self._ranges[leaf]
-            if crc32c.crc32c(self._bytes.view(first, end)) != self._sums[leaf]:
+            data = self._bytes.view(first, end)
+            if crc32c.crc32c(data) != self._sums[leaf]:
                 name = self.metadata.schema.column(leaf % self.metadata.num_columns).path
                 raise IndexReaderException(
                     f"{self.key}: column {name} at offset {first} fails its checksum"
                 )
+            self._check_pages(group, leaf - base, data)
             self._checked.add(leaf)
 
     def _present(self, group: int, name: str) -> bool:

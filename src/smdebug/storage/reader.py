@@ -31,6 +31,7 @@ from smdebug.storage.layout import (
     parse_collections_worker,
     parse_index_key,
 )
+from smdebug.storage.limits import NAME_CHARACTERS, STEPS, read_json_text, read_small
 from smdebug.storage.raw import Place, RawReader, each
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class RunReader:
     def _start_over(self) -> None:
         """Takes stock of the segments anew: some are there no more."""
         self._generation += 1
+        self._known_steps = self._known_characters = 0
         self._segments: list[Segment] = []
         self._reach: list[tuple[int, int]] = []
         self._names: dict[str, int] = {}
@@ -89,15 +91,23 @@ class RunReader:
             self._segments.append(segment)
             self._reach.append(segment.step_range())
             self._steps.setdefault(segment.worker, []).append(segment.steps)
+            self._known_steps += len(segment.steps.step)
             for name, bits in segment.names.items():
+                if name not in self._names:
+                    self._known_characters += len(name)
                 self._names[name] = self._names.get(name, 0) | bits
+            if self._known_steps > STEPS or self._known_characters > NAME_CHARACTERS:
+                raise IndexReaderException(
+                    f"{self.store.url}: expected at most {STEPS:,} steps and {NAME_CHARACTERS:,} "
+                    "characters of names in a run, got more"
+                )
 
     # ---- finding what is there
 
     def finished(self) -> bool:
         """Whether the job has said that there is no more to come."""
         try:
-            self.store.read(END_KEY)
+            self.store.read(END_KEY, 0, 0)
         except KeyError:
             return False
         return True
@@ -114,7 +124,7 @@ class RunReader:
             if worker is None:
                 continue
             try:
-                content = json.loads(bytes(self.store.read(key)))
+                content = json.loads(read_json_text(self.store, key))
             except (ValueError, RecursionError) as error:
                 raise IndexReaderException(f"{key}: not JSON: {error}") from error
             if not isinstance(content, dict):
@@ -194,7 +204,7 @@ class RunReader:
             key, name = item
             if name.attempt:
                 key = classic_index_key(name.step, name.worker)
-            return parse_classic(bytes(self.store.read(key)), key, name)
+            return parse_classic(read_small(self.store, key), key, name)
 
         by_worker: dict[str, list[ClassicStep]] = {}
         for (_, name), step in zip(items, self._each(parse, items), strict=True):
