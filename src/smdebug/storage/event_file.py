@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.exceptions import SMDebugNotImplementedError, SMDebugValueError
+from smdebug.exceptions import DataCorrupted, SMDebugNotImplementedError, SMDebugValueError
 from smdebug.mode_keys import MODE_PLUGIN_NAME, MODE_STEP_PLUGIN_NAME, ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.classic_builder import ClassicBuilder
@@ -54,8 +54,13 @@ class FileReader:
             for value in event.values:
                 if value.tensor is not None:
                     number = value.metadata.get(MODE_PLUGIN_NAME, ModeKeys.GLOBAL.value)
-                    mode_step = int(value.metadata.get(MODE_STEP_PLUGIN_NAME, event.step))
-                    yield value.tag, event.step, value.tensor, ModeKeys(int(number)), mode_step
+                    try:
+                        mode_step = int(value.metadata.get(MODE_STEP_PLUGIN_NAME, event.step))
+                        mode = ModeKeys(int(number))
+                    except ValueError as error:
+                        what = f"tensor {value.tag} has no mode and step: {error}"
+                        raise DataCorrupted(what, key=self.path.name, offset=None) from error
+                    yield value.tag, event.step, value.tensor, mode, mode_step
 
     def read_events(
         self, check: str = "minimal", regex_list: list[str] | None = None

@@ -10,7 +10,7 @@ import stat
 import uuid
 from typing import TYPE_CHECKING
 
-from smdebug.exceptions import SMDebugValueError
+from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 from smdebug.storage.store import check_key, check_prefix, cut_range
 
 if TYPE_CHECKING:
@@ -64,6 +64,12 @@ class LocalStore:
             if end - first < _MAP_FROM:
                 return memoryview(os.pread(descriptor, end - first, first))
             return _mapped(descriptor, first, end)
+        except OSError as error:
+            if error.errno != errno.ENOMEM:
+                raise
+            raise SMDebugRuntimeError(
+                f"{key!r} has {status.st_size:,} bytes, more than this process may map"
+            ) from error
         finally:
             os.close(descriptor)
 
@@ -125,7 +131,9 @@ class LocalStore:
         if flags & os.O_CREAT:
             self._require_inside(check_key(key).rpartition("/")[0])
             os.makedirs(os.path.dirname(os.path.join(self.root, key)), exist_ok=True)
-        descriptor = self._open(check_key(key), flags)
+        if os.path.isdir(os.path.join(self.root, check_key(key))):
+            _require_file(os.stat(os.path.join(self.root, key)), key)
+        descriptor = self._open(key, flags)
         try:
             _require_file(os.fstat(descriptor), key)
         except SMDebugValueError:
@@ -174,6 +182,8 @@ class LocalStore:
                 raise SMDebugValueError(
                     f"{key!r} is a symbolic link; a run is read from its own directory only"
                 ) from error
+            if error.errno == errno.ENAMETOOLONG:
+                raise KeyError(key) from None
             if error.errno == errno.ENXIO:
                 # A socket, or a pipe that nobody reads.
                 _require_file(os.lstat(path), key)
@@ -208,9 +218,7 @@ class LocalStore:
 
 def _require_file(status: os.stat_result, key: str) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise SMDebugValueError(
-            f"{key!r} is no file but a pipe, a socket or a device; a run has files only"
-        )
+        raise SMDebugValueError(f"{key!r} is no file but a folder, a pipe, a socket or a device")
 
 
 def _mapped(descriptor: int, first: int, end: int) -> memoryview:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smdebug.markup import cut
+from smdebug.markup import cut, harmless
 
 _LENGTH = 48
 
@@ -14,9 +14,6 @@ def label(name: object, length: int = _LENGTH) -> str:
         >>> label("_a$b$")
         ' _a\\\\$b\\\\$'
     """
-    plain = "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(name)
-    )
-    text = cut(plain, length).replace("$", r"\$")
+    text = cut(harmless(str(name)), length).replace("$", r"\$")
     # A legend leaves out what begins with an underscore.
     return f" {text}" if text.startswith("_") else text
