@@ -1,4 +1,4 @@
-"""Runs that somebody made to do harm: sealed as ours are, because anybody can compute a checksum."""
+"""Runs that somebody made to do harm, sealed as ours are: anybody can compute a checksum."""
 
 from __future__ import annotations
 
@@ -190,7 +190,8 @@ def read_in_child(
         **os.environ,
         # Fewer threads, each of which reserves address space of its own.
         "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1",
-        "MPLBACKEND": "Agg", "MPLCONFIGDIR": str(place / "mpl"), "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(sys.path),
+        "MPLBACKEND": "Agg", "MPLCONFIGDIR": str(place / "mpl"),
+        "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(sys.path),
     }  # fmt: skip
     try:
         done = subprocess.run(

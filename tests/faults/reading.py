@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_CHANGING = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink",
-             "shutil.rmtree", "os.chmod", "os.chown", "os.utime")  # fmt: skip
-_NEVER = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "pickle.find_class",
-          "socket.connect", "socket.bind", "ctypes.dlopen.run")  # fmt: skip
+_CHANGING = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link",
+             "os.symlink", "shutil.rmtree", "os.chmod", "os.chown", "os.utime")  # fmt: skip
+_NEVER = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork",
+          "pickle.find_class", "socket.connect", "socket.bind")  # fmt: skip
 
 
 class Watch:
@@ -34,7 +34,8 @@ class Watch:
         self._outside = outside
         self._own = [str(each) for each in (run, out, run.parent / "mpl")]
         self._readable = [
-            *self._own, sys.prefix, sys.base_prefix, "/usr", "/lib", "/etc", "/proc", "/sys", "/opt/ml",
+            *self._own, sys.prefix, sys.base_prefix, "/usr", "/lib", "/etc", "/proc", "/sys",
+            "/opt/ml",
             "/dev/null", "/dev/urandom", *sys.path[1:], str(Path(__file__).parent.parent.parent),
         ]  # fmt: skip
 
@@ -57,8 +58,8 @@ class Watch:
         if not isinstance(path, str | bytes):
             return
         text = path.decode(errors="replace") if isinstance(path, bytes) else path
-        writes = bool(isinstance(flags, int) and flags & 0o3) or (isinstance(mode, str) and mode != "r"
-            and set(mode) & set("wax+"))  # fmt: skip
+        letters = set(mode) if isinstance(mode, str) else set()
+        writes = bool(letters & set("wax+")) or (isinstance(flags, int) and bool(flags & 0o3))
         real = str(Path(text).absolute())
         allowed = self._own if writes else self._readable
         if any(real.startswith(each) for each in self._outside) or not any(
@@ -166,7 +167,7 @@ def commands(run: Path, out: Path) -> dict[str, list[str]]:
     place = str(run)
     found = {
         "ls": ["ls", place], "ls json": ["ls", place, "--json"], "show": ["show", place],
-        "show json": ["show", place, "--json"], "layers": ["layers", place, "--reduction", "l2"],
+        "show json": ["show", place, "--json"], "layers": ["layers", place, "--regex", ".", "--reduction", "l2"],
         "smdebug rules": ["rules", place, "--no-record", "--all"], "diff": ["diff", place, place],
         "check": ["check", place], "check json": ["check", place, "--json"],
     }  # fmt: skip
@@ -177,15 +178,19 @@ def commands(run: Path, out: Path) -> dict[str, list[str]]:
 
 
 def _command(arguments: list[str]) -> None:
-    """Runs a command; one that says what is wrong and ends has done what it should."""
+    """Runs a command; one that says what is wrong, and ends with 2, has named it."""
     from smdebug.cli.main import main
+    from smdebug.exceptions import SMDebugError
 
     sys.argv = ["smdebug", *arguments]
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
         try:
             main()
         except SystemExit as ended:
-            if ended.code not in (0, 1, 2, None):
+            if ended.code == 2:
+                raise SMDebugError(said.getvalue()[-150:]) from None
+            if ended.code not in (0, 1, None):
                 raise RuntimeError(f"it ended with {ended.code}") from None
 
 
@@ -228,7 +233,8 @@ def main() -> None:
         watches.append(watch)
         for name in asked["ways"] or list(found):
             # The last line says what a process was at that did not live to tell.
-            print(f"{run.name}: {name}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"{run.name}: {name}\n")
+            sys.stderr.flush()
             watch.active = True
             answers[f"{run.name}: {name}"] = attempt(found[name])
             watch.active = False

@@ -146,8 +146,10 @@ FILES = {
     "report": "findings/0000000000001-00000000-00000000.json",
     "control": "control/stop-0000000000001-00000000.json",
 }
-FOLDERS = ("index", "index/000000000", "events", "events/000000000000", "collections",
-           "collections/000000000", "locks", "findings", "control", "tensorboard", "reports")  # fmt: skip
+FOLDERS = (
+    "index", "index/000000000", "events", "events/000000000000", "collections",
+    "collections/000000000", "locks", "findings", "control", "tensorboard", "reports",
+)  # fmt: skip
 
 
 def poisons() -> dict[str, Poison]:
@@ -229,7 +231,10 @@ def test_names_become_no_paths(tmp_path: Path, outside: Path, tally: Tally) -> N
     before = snapshot(outside)
     place = tmp_path / "runs ' [a-z]* {x} ? \"; select"
     run = place / "run"
-    hostile.write_frame(run, {name: {"tensor_names": [name]} for name in NAMES} | LOSSES, workers=2)
+    named = {name: {"tensor_names": [name]} for name in NAMES if name.strip()}
+    collections = {**named, **LOSSES, "losses": {"tensor_names": NAMES}}
+    hostile.write_frame(run, collections, workers=2)
+    frame = run / collections_key(hostile.WORKER)
     for seq, worker in enumerate(("../../w", "a/../../../b")):
         rows = [
             hostile.row(name, worker=worker, step=step, mode_step=step, l2=1.0, seq=seq)
@@ -239,11 +244,8 @@ def test_names_become_no_paths(tmp_path: Path, outside: Path, tally: Tally) -> N
         ordered = sorted(rows, key=lambda item: (item["tensor"], item["step"]))
         data = bytes(hostile.encode_index(hostile.table_of(ordered)))
         hostile.write_file(run, index_key(0, seq, worker), data)
-        (run / collections_key(hostile.WORKER)).replace(run / collections_key(worker)) if seq else (
-            hostile.write_file(
-                run, collections_key(worker), (run / collections_key(hostile.WORKER)).read_bytes()
-            )
-        )
+        hostile.write_file(run, collections_key(worker), frame.read_bytes())
+    frame.unlink()
     outcome = hostile.read_in_child([run], outside=[outside])
     there = {path.relative_to(place).parts[0] for path in place.rglob("*")}
     tally.add(
@@ -254,6 +256,7 @@ def test_names_become_no_paths(tmp_path: Path, outside: Path, tally: Tally) -> N
     assert outcome.code == 0, outcome.err[-3000:]
     assert not outcome.unnamed, json.dumps(outcome.unnamed, indent=1)
     assert not outcome.opened
+    assert {way: each for way, each in outcome.answers.items() if each != "fine"} == {}
     assert there == {"run", "run.out", "mpl", "told.json"}
     assert snapshot(outside) == before
     with np.load(next((place / "run.out" / "npz").rglob("*.npz"))) as arrays:

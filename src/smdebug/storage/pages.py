@@ -19,6 +19,7 @@ _DEEPEST = 4
 # values there are.
 _UNCOMPRESSED, _COMPRESSED = 2, 3
 _DATA, _DICTIONARY, _DATA_V2 = 5, 7, 8
+_NONE = {1: 0}
 
 
 def check_pages(data: memoryview, most_values: int) -> None:
@@ -35,9 +36,9 @@ def check_pages(data: memoryview, most_values: int) -> None:
     while at < len(data):
         try:
             header, at = _struct(data, at, 0)
-            uncompressed, compressed = header[_UNCOMPRESSED], header[_COMPRESSED]
-            entries += header.get(_DICTIONARY, {1: 0})[1]
-            values += header.get(_DATA, {1: 0})[1] + header.get(_DATA_V2, {1: 0})[1]
+            uncompressed, compressed = _number(header, _UNCOMPRESSED), _number(header, _COMPRESSED)
+            entries += _number(header.get(_DICTIONARY, _NONE), 1)
+            values += _number(header.get(_DATA, _NONE), 1) + _number(header.get(_DATA_V2, _NONE), 1)
         except (IndexError, KeyError, TypeError) as error:
             raise IndexReaderException("a column is not made of pages") from error
         size += uncompressed
@@ -50,6 +51,13 @@ def check_pages(data: memoryview, most_values: int) -> None:
                 f"most {most_values:,} and {COLUMN_BYTES:,}"
             )
         at += compressed
+
+
+def _number(fields: dict[int, Any], number: int) -> int:
+    value = fields[number]
+    if type(value) is not int:
+        raise TypeError("a field of another kind")
+    return value
 
 
 def _struct(data: memoryview, at: int, depth: int) -> tuple[dict[int, Any], int]:
