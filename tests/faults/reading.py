@@ -12,6 +12,7 @@ import io
 import json
 import resource
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,10 +112,10 @@ def ways(run: Path, out: Path) -> dict[str, Callable[[], object]]:
             tensor = trial.tensor(name)
             tensor._repr_html_()
             for step in tensor.steps(show_incomplete_steps=True)[:3]:
-                _one_of_ours(lambda s=step, t=tensor: t.value(s))
-                _one_of_ours(lambda s=step, t=tensor: t.shape(s))
-                _one_of_ours(lambda s=step, t=tensor: t.reduction_value(s, "l2"))
-                _one_of_ours(lambda s=step, t=tensor: t.reduction_values(s))
+                _one_of_ours(partial(tensor.value, step))
+                _one_of_ours(partial(tensor.shape, step))
+                _one_of_ours(partial(tensor.reduction_value, step, "l2"))
+                _one_of_ours(partial(tensor.reduction_values, step))
             tensor.shapes(), tensor.values(), tensor.series("mean")
 
     def rules() -> None:
@@ -127,15 +128,13 @@ def ways(run: Path, out: Path) -> dict[str, Callable[[], object]]:
     def plots() -> None:
         trial = opened()
         for collection in list(trial.collections())[:5]:
-            _one_of_ours(
-                lambda c=collection: trial.plot(collection=c, reduction="l2").figure.canvas.draw()
-            )
-        _one_of_ours(lambda: trial.plot().figure.canvas.draw())
+            _one_of_ours(partial(_drawn, trial, collection=collection, reduction="l2"))
+        _one_of_ours(partial(_drawn, trial))
 
     def board() -> None:
         for path in sorted(filter(Path.is_file, run.rglob("*.tfevents")))[:5]:
-            _one_of_ours(lambda p=path: list(FileReader(str(p)).read_tensors()))
-            _one_of_ours(lambda p=path: FileReader(str(p)).read_events())
+            _one_of_ours(partial(_listed, FileReader(str(path)).read_tensors))
+            _one_of_ours(FileReader(str(path)).read_events)
 
     def resumed() -> None:
         from tests.hook.numpy_hook import NumpyHook
@@ -157,9 +156,17 @@ def ways(run: Path, out: Path) -> dict[str, Callable[[], object]]:
         "board": board,
     }
     for name, arguments in commands(run, out).items():
-        found[name] = lambda given=arguments: _command(given)
+        found[name] = partial(_command, arguments)
     found["resume"] = resumed
     return found
+
+
+def _drawn(trial: Any, **how: Any) -> None:
+    trial.plot(**how).figure.canvas.draw()
+
+
+def _listed(read: Callable[[], Any]) -> None:
+    list(read())
 
 
 def commands(run: Path, out: Path) -> dict[str, list[str]]:
@@ -167,7 +174,8 @@ def commands(run: Path, out: Path) -> dict[str, list[str]]:
     place = str(run)
     found = {
         "ls": ["ls", place], "ls json": ["ls", place, "--json"], "show": ["show", place],
-        "show json": ["show", place, "--json"], "layers": ["layers", place, "--regex", ".", "--reduction", "l2"],
+        "show json": ["show", place, "--json"],
+        "layers": ["layers", place, "--regex", ".", "--reduction", "l2"],
         "smdebug rules": ["rules", place, "--no-record", "--all"], "diff": ["diff", place, place],
         "check": ["check", place], "check json": ["check", place, "--json"],
     }  # fmt: skip

@@ -7,6 +7,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
+import crc32c
 import numpy as np
 import pytest
 from tests.faults import hostile
@@ -14,6 +15,7 @@ from tests.faults.tally import amount
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.events import encode_tensor
+from smdebug.storage.index import encode_index
 from smdebug.storage.layout import END_KEY, collections_key, event_key, index_key
 from smdebug.storage.locks import lock_key
 
@@ -33,7 +35,7 @@ LOSSES = {"losses": {"include_regex": ["loss"]}, "default": {"include_regex": ["
 def raw_row(tensor: str, event_file: str, record: bytes) -> dict[str, Any]:
     """A row that names a record."""
     length = len(record)
-    checksum = int(hostile.crc32c.crc32c(record[12:-4]))
+    checksum = int(crc32c.crc32c(record[12:-4]))
     return hostile.row(
         tensor, event_file=event_file, offset=0, length=length, checksum=checksum, value=None,
         shape=[2], l2=1.0,
@@ -242,7 +244,7 @@ def test_names_become_no_paths(tmp_path: Path, outside: Path, tally: Tally) -> N
             for step in range(3)
         ]
         ordered = sorted(rows, key=lambda item: (item["tensor"], item["step"]))
-        data = bytes(hostile.encode_index(hostile.table_of(ordered)))
+        data = bytes(encode_index(hostile.table_of(ordered)))
         hostile.write_file(run, index_key(0, seq, worker), data)
         hostile.write_file(run, collections_key(worker), frame.read_bytes())
     frame.unlink()

@@ -6,6 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+import crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ from tests.faults import hostile
 from tests.faults.tally import amount
 
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage import records
 from smdebug.storage.events import bytes_field, encode_tensor, varint
 from smdebug.storage.index import SCHEMA, encode_index
 from smdebug.storage.layout import END_KEY, collections_key, event_key, index_key
@@ -132,7 +134,7 @@ def record_bomb(payload: bytes, **row: Any) -> Bomb:
         record = hostile.record(payload)
         hostile.write_file(run, EVENTS, record)
         known = {"event_file": EVENTS, "offset": 0, "length": len(record), "value": None,
-                 "checksum": hostile.crc32c.crc32c(payload), "shape": None}  # fmt: skip
+                 "checksum": crc32c.crc32c(payload), "shape": None}  # fmt: skip
         hostile.write_index(run, [hostile.row("x", **{**known, **row})])
 
     return make
@@ -155,7 +157,7 @@ def findings_bomb(make: Callable[[], pa.Table], **options: Any) -> Bomb:
         sink = pa.BufferOutputStream()
         pq.write_table(make(), sink, compression="zstd", **options)
         data = bytes(sink.getvalue())
-        name = f"findings/0000000000001-00000000-{hostile.crc32c.crc32c(data):08x}.parquet"
+        name = f"findings/0000000000001-00000000-{crc32c.crc32c(data):08x}.parquet"
         hostile.write_file(run, name, data)
 
     return write
@@ -184,8 +186,8 @@ def classic_sparse(run: Path) -> None:
     """A record of a terabyte of zeros, which has no checksum in format v1."""
     size = 1 << 40
     key = "events/000000000000/000000000000_worker_0.tfevents"
-    footer = np.uint32(hostile.records.CLASSIC_FOOTER).tobytes()
-    sparse(key, size, footer, hostile.records.header(size - 16))(run)
+    footer = np.uint32(records.CLASSIC_FOOTER).tobytes()
+    sparse(key, size, footer, records.header(size - 16))(run)
     meta = {"mode": "TRAIN", "mode_step": 0, "event_file_name": key}
     payload = [{"tensorname": "x", "start_idx": 0, "length": size}]
     hostile.classic_index(run, {"meta": meta, "tensor_payload": payload})
@@ -337,7 +339,7 @@ def test_an_honest_run_is_not_refused(tmp_path: Path, tally: Tally) -> None:
     hostile.write_file(run, key, record)
     row = hostile.row(
         "large", step=rows + 2, event_file=key, offset=0, length=len(record), value=None, seq=2,
-        shape=[large.size], checksum=hostile.crc32c.crc32c(payload),
+        shape=[large.size], checksum=crc32c.crc32c(payload),
     )  # fmt: skip
     hostile.write_index(run, [row], rows + 2, 2)
     trial = create_trial(str(run), wait_seconds=0)

@@ -115,7 +115,8 @@ def commands(run: Path, out: Path) -> list[list[str]]:
     place, below = str(run), str(run.parent)
     return [
         ["show", place], ["ls", below], ["rules", place, "--all", "--no-record"],
-        ["check", place], ["layers", place, "--regex", ".", "--reduction", "l2"], ["show", place, TEXTS[0]],
+        ["check", place], ["layers", place, "--regex", ".", "--reduction", "l2"],
+        ["show", place, TEXTS[0]],
         ["diff", place, place], ["export", place, str(out / "x.csv"), "--format", "csv"],
         ["show", place, "--json"], ["export", place, place, "--format", "v1"],
         ["show", f"{place}-not-there"], ["compact", place],

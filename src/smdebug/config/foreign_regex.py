@@ -218,7 +218,8 @@ class _Automaton:
             ways = [self._sequence(inner, following) for inner in value[1]]
             return self._add(_WAYS, None, *ways)
         if name in ("MAX_REPEAT", "MIN_REPEAT"):
-            return self._repeat(*value, following)
+            least, most, inner = value
+            return self._repeat(least, most, inner, following)
         if name == "AT":
             return self._condition(self._compiled(item).match, following)
         if name in ("ASSERT", "ASSERT_NOT"):
@@ -320,7 +321,8 @@ class _Automaton:
     def _step(self, waiting: Ways, character: str) -> Ways:
         self._work.spend(2 * len(waiting))
         found = [self._next[state][0] for state in waiting if self._asks[state].match(character)]
-        return self._keep(self._steps, (waiting, character), frozenset(found))
+        ways: Ways = self._keep(self._steps, (waiting, character), frozenset(found))
+        return ways
 
     @staticmethod
     def _keep(known: dict[Any, Any], key: Any, value: Any) -> Any:
