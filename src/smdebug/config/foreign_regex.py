@@ -27,8 +27,8 @@ _compiler: Any = importlib.import_module("re._compiler" if _NEW else "sre_compil
 # A regex of a person is a line; what is repeated {1000} times is a thousand states.
 _LONGEST_REGEX = 2000
 _MOST_STATES = 5000
-# Some ten seconds; ten regexes that look into ten thousand names take a tenth of it.
-_MOST_STEPS = 20_000_000
+# Some five seconds; three regexes that look into ten thousand names take a tenth of it.
+_MOST_STEPS = 10_000_000
 # What was found out is forgotten beyond this, and looked for again.
 _MOST_KNOWN = 1 << 19
 _MOST_SETS = 1 << 14
@@ -49,13 +49,15 @@ class Work:
 
     def __init__(self, steps: int = _MOST_STEPS) -> None:
         self.left = steps
+        # Said once, not of every regex of thousands.
+        self.told = False
         self.known: dict[tuple[str, str], bool] = {}
 
     def spend(self, steps: int) -> None:
         """Raises `_GivenUp` when nothing is left."""
         self.left -= steps
         if self.left < 0:
-            raise _GivenUp("the regexes of the run take too long")
+            raise _GivenUp("all regexes of the run take too long, and no more is looked for")
 
 
 class ForeignRegex:
@@ -103,6 +105,10 @@ class ForeignRegex:
 
     def _give_up(self, why: str) -> None:
         self._given_up, self._plan = True, None
+        if self._work.left < 0:
+            if self._work.told:
+                return
+            self._work.told = True
         _logger.warning(
             "collection %s: the regex %s of the run matches nothing here: %s",
             shown(self._collection), shown(self._regex), why,
