@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug._version import __version__
 from smdebug.config.collection import Collection, CollectionKeys
-from smdebug.config.log import install_log
+from smdebug.config.log import install_log, make_harmless
 from smdebug.config.reduction import ReductionConfig
 from smdebug.config.save import SaveConfig, SaveConfigMode
 from smdebug.mode_keys import ModeKeys as modes
@@ -28,6 +28,7 @@ __all__ = [
     "modes",
 ]
 
+make_harmless()
 install_log()
 
 

@@ -1,4 +1,4 @@
-"""Elements of SVG and HTML as text; whatever comes from a run is escaped here, and only here."""
+"""Texts of a run where they are shown: escaped here, and only here; elements of SVG and HTML."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # What XML cannot hold, not even escaped.
-_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+# Beside those: what turns the direction of a line around, or is not seen at all.
+_NO_TEXT = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"
+    "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
 _ELLIPSIS = "\u2026"
 
 
@@ -22,6 +26,20 @@ def escape(value: object) -> str:
         '&lt;script&gt;'
     """
     return html.escape(_NO_TEXT.sub("\ufffd", str(value)), quote=True)
+
+
+def harmless(text: str) -> str:
+    """A text on one line, without characters that a terminal would obey.
+
+    Example:
+        >>> harmless("loss\\x1b[2J")
+        'loss\\\\x1b[2J'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def cut(value: object, length: int) -> str:

@@ -78,7 +78,7 @@ def _train_on(line: Line, hook: smd.Hook, model: nn.Module, how: str) -> None:
             ctypes.CDLL(None).sleep(1000)
 
 
-class Numbers(IterableDataset[int]):  # type: ignore[misc]
+class Numbers(IterableDataset[int]):
     """No end of data."""
 
     def __iter__(self) -> Iterator[int]:

@@ -16,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.hook.numpy_hook import NumpyHook
 
 from smdebug.config.reduction import ReductionConfig
+from smdebug.exceptions import SMDebugValueError
 from smdebug.histogram import histogram_of
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.tensorboard import tag
@@ -254,3 +255,18 @@ def test_a_job_has_a_file_that_says_where(
 )
 def test_tags(name: str, expected: str) -> None:
     assert tag(name) == expected
+
+
+@pytest.mark.parametrize("link", ["tensorboard", "tensorboard/GLOBAL"])
+def test_a_link_in_the_run_is_not_followed(tmp_path: Path, link: str) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "run" / link).parent.mkdir(parents=True)
+    (tmp_path / "run" / link).symlink_to(tmp_path / "outside")
+    if link == "tensorboard":
+        with pytest.raises(SMDebugValueError, match="own directory only"):
+            hook_in(tmp_path / "run", resume=True)
+    else:
+        hook = hook_in(tmp_path / "run", resume=True)
+        hook.run(loss=np.float32(1))
+        hook.close()
+    assert not any((tmp_path / "outside").iterdir())

@@ -492,3 +492,15 @@ def test_a_live_run_is_clean_all_the_time(format: str, tmp_path: Path) -> None:
     thread.join()
     assert [report.damages for report in reports] == [[]] * len(reports)
     assert check_run(LocalStore(tmp_path)).damages == []
+
+
+def test_the_mark_of_the_end_says_when() -> None:
+    store = written("v2")
+    assert not check_run(store).damages
+    for content in (b"1794890490.12", b"-1.000", b"soon"):
+        store.write(END_KEY, [content])
+        (damage,) = check_run(store).damages
+        assert damage.file == END_KEY
+        assert "the time of the end" in damage.what
+    store.write(END_KEY, [])
+    assert not check_run(store).damages

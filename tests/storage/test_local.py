@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +17,6 @@ from smdebug.testing import StoreContract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from smdebug.storage.store import Buffer, Store
 
@@ -290,3 +291,26 @@ def test_a_store_remembers_a_bounded_number_of_folders(tmp_path: Path) -> None:
     assert len(store._made) <= 1000
     assert len(store._inside) <= 1000
     assert bytes(store.read("events/000000000000/x")) == b"x"
+
+
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        here = Path.cwd()
+        os.chdir(tmp_path)  # the name of a socket must be short
+        try:
+            listening.bind("socket")
+        finally:
+            os.chdir(here)
+        for key in ("pipe", "socket"):
+            with pytest.raises(SMDebugValueError, match="is no file"):
+                LocalStore(tmp_path).read(key)
+
+
+def test_the_path_of_a_key_stays_inside(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "folder").symlink_to(tmp_path)
+    store = LocalStore(tmp_path / "run")
+    assert store.path("other/x") == str(tmp_path / "run" / "other" / "x")
+    with pytest.raises(SMDebugValueError, match="own directory only"):
+        store.path("folder/x")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from smdebug.exceptions import SMDebugRuntimeError
+from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 from smdebug.storage.claim import Claim
 from smdebug.storage.local import LocalStore
-from smdebug.storage.locks import is_written, lock, lock_path, unlock
+from smdebug.storage.locks import is_written, lock, lock_key, unlock
 from smdebug.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_a_writer_that_comes_while_somebody_looks(
     claim = Claim(store, "worker_0")
     claim.take()
     claim.release()
-    path = lock_path(store, "worker_0")
+    path = store.path(lock_key("worker_0"))
     assert path is not None
     looking = os.open(path, os.O_RDONLY)
     try:
@@ -61,3 +61,31 @@ def test_a_writer_that_comes_while_somebody_looks(
     finally:
         os.close(looking)
         claim.release()
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_claim_empties_nothing_behind_a_link(tmp_path: Path, folder: bool) -> None:
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    outside.mkdir()
+    precious = outside / "worker_0.lock"
+    precious.write_text("precious")
+    (run if folder else run / "locks").mkdir(parents=True)
+    link, target = ("locks", outside) if folder else ("locks/worker_0.lock", precious)
+    (run / link).symlink_to(target)
+    claim = Claim(LocalStore(run), "worker_0")
+    for attempt in (claim.take, claim.check):
+        with pytest.raises(SMDebugValueError, match=r"own directory only"):
+            attempt()
+    with pytest.raises(SMDebugValueError, match=r"own directory only"):
+        Claim(LocalStore(run), "worker_1" if folder else "worker_0").take()
+    assert precious.read_text() == "precious"
+    assert [path.name for path in outside.iterdir()] == ["worker_0.lock"]
+    assert is_written(LocalStore(run)) is None
+
+
+def test_a_claim_on_a_pipe_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "locks").mkdir()
+    os.mkfifo(tmp_path / "locks" / "worker_0.lock")
+    with pytest.raises(SMDebugValueError, match=r"is no file"):
+        Claim(LocalStore(tmp_path), "worker_0").take()
+    assert is_written(LocalStore(tmp_path)) is None

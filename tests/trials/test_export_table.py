@@ -228,6 +228,22 @@ def test_into_a_store(mixed: Path) -> None:
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
 
 
+def in_a_spreadsheet(name: str) -> str:
+    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else name
+
+
+def test_a_name_is_no_formula(tmp_path: Path) -> None:
+    names = ["=cmd()", "+1", "-1", "@x", "\t=1", "a=b", "'x"]
+    entries = [Entry(name, np.float64(-1)) for name in names]
+    make_run(tmp_path, [0], data=lambda worker, step: StepBatch(step, ModeKeys.TRAIN, 0, entries))
+    export_csv(Selection(create_trial(str(tmp_path))), "memory://formulas/x.csv", force=True)
+    text = bytes(open_store("memory://formulas").read("x.csv")).decode()
+    lines = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert {line["tensor"] for line in lines} == set(map(in_a_spreadsheet, names))
+    # Numbers are numbers.
+    assert {line["value"] for line in lines} == {"-1"}
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(TEXTS, st.floats(width=64), min_size=1, max_size=5))
 def test_any_name_and_number(numbers: dict[str, float]) -> None:
@@ -238,12 +254,9 @@ def test_any_name_and_number(numbers: dict[str, float]) -> None:
     export_csv(chosen, out, force=True)
     text = bytes(open_store("memory://any").read("x.csv")).decode()
     lines = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
-    assert {line["tensor"]: repr(float(line["value"])) for line in lines} == {
-        name: repr(number) for name, number in numbers.items()
-    }
+    expected = {in_a_spreadsheet(name): repr(number) for name, number in numbers.items()}
+    assert {line["tensor"]: repr(float(line["value"])) for line in lines} == expected
     # As texts: pandas rounds a number in its last bit.
     frame = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
     pairs = zip(frame.tensor, frame.value, strict=True)
-    assert {name: repr(float(number)) for name, number in pairs} == {
-        name: repr(number) for name, number in numbers.items()
-    }
+    assert {name: repr(float(number)) for name, number in pairs} == expected

@@ -199,3 +199,13 @@ def test_runs_and_files_in_an_object_store(bucket: str, tmp_path: Path) -> None:
         assert points == [(b.step, b.time, b.entries[0].number) for b in batches]
         points = [(p.step, p.wall_time, p.value) for p in found["weights/fc.weight"]]
         assert points == [(b.step, b.time, spread(b.entries[1].value)) for b in batches]
+
+
+def test_an_export_into_the_run_does_not_follow_a_link(tmp_path: Path) -> None:
+    make_run(str(tmp_path / "run"), steps=[0, 1])
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "run" / "tensorboard").symlink_to(tmp_path / "outside")
+    trial = create_trial(str(tmp_path / "run"))
+    with pytest.raises(SMDebugValueError, match="own directory only"):
+        export_tensorboard(trial, str(tmp_path / "run" / "tensorboard"))
+    assert not any((tmp_path / "outside").iterdir())

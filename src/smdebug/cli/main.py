@@ -67,6 +67,8 @@ def main() -> None:
         _parse(launches)
     except (SMDebugError, OSError) as error:
         _give_up(error)
+    except MemoryError as error:
+        _give_up(SMDebugError(f"there is not enough memory for this: {error}"))
     try:
         run_program = launches[0].prepare()
     except SMDebugError as error:

@@ -10,6 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
+from smdebug.markup import harmless as harmless
+
 # How a command ends when whoever read its output has seen enough, as `head` does. A shell says it
 # of programs that the signal for it has ended.
 UNREAD = 141
@@ -58,18 +60,6 @@ def print_json(value: Any) -> None:
 def json_line(value: Any) -> str:
     """A value as JSON on one line; see `print_json`."""
     return json.dumps(_plain(value), allow_nan=False)
-
-
-def harmless(text: str) -> str:
-    """A text on one line, without characters that a terminal would obey.
-
-    Example:
-        >>> harmless("loss\\x1b[2J")
-        'loss\\\\x1b[2J'
-    """
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )
 
 
 def _plain(value: Any) -> Any:

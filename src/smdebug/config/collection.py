@@ -15,6 +15,8 @@ from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
 if TYPE_CHECKING:
     import re
 
+    from smdebug.config.foreign_regex import ForeignRegex
+
 
 class CollectionKeys:
     """The names of the collections the library knows."""
@@ -116,7 +118,7 @@ class Collection:
         exclude_regex: Any = None,
     ) -> None:
         self.name = collection_name(checks.text("collection name", name))
-        self._patterns: dict[str, re.Pattern[str]] = {}
+        self._patterns: dict[str, re.Pattern[str] | ForeignRegex] = {}
         self.include_regex: list[str] = []
         self.exclude_regex: list[str] = []
         self.include(include_regex)
@@ -143,6 +145,16 @@ class Collection:
         if self._found("exclude_regex", tensor_name):
             return False
         return tensor_name in self._tensor_names or self._found("include_regex", tensor_name)
+
+    def take_foreign(self, argument: str, regexes: dict[str, ForeignRegex]) -> None:
+        """Adds regexes that are somebody else's, which are not given to `re`.
+
+        Args:
+            argument: "include_regex" or "exclude_regex".
+            regexes: by their text.
+        """
+        getattr(self, argument).extend(regexes)
+        self._patterns.update(regexes)
 
     def is_empty(self) -> bool:
         """Tells whether the collection names no tensor at all."""
@@ -307,7 +319,7 @@ class Collection:
             self._pattern(argument, regex)
         return regexes
 
-    def _pattern(self, argument: str, regex: str) -> re.Pattern[str]:
+    def _pattern(self, argument: str, regex: str) -> re.Pattern[str] | ForeignRegex:
         # Looked up, not kept in a list: scripts append to include_regex, which is a plain list.
         if regex not in self._patterns:
             self._patterns[regex] = checks.regex(self._key(argument), regex)

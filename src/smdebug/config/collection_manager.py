@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from smdebug.config import checks
 from smdebug.config.collection import Collection, collection_name
+from smdebug.config.foreign_regex import ForeignRegex, Work
 from smdebug.config.reduction import ReductionConfig
 from smdebug.config.save import SaveConfig
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
@@ -150,8 +151,16 @@ class CollectionManager:
         return cls.from_json_dict(data)
 
     @classmethod
-    def from_json_dict(cls: type[_Manager], data: Mapping[str, Any]) -> _Manager:
-        """Makes a manager from the parsed contents of a collections file."""
+    def from_json_dict(
+        cls: type[_Manager], data: Mapping[str, Any], work: Work | None = None
+    ) -> _Manager:
+        """Makes a manager from the parsed contents of a collections file.
+
+        Args:
+            data: the contents.
+            work: what may be spent on its regexes where the file is somebody else's; see
+                `ForeignRegex`. When None they are the user's own, and those of `re`.
+        """
         top = checks.mapping("collections file", data)
         entries = checks.mapping(
             "key 'collections' of the collections file", top.get("collections")
@@ -159,8 +168,12 @@ class CollectionManager:
         manager = cls()
         for name, entry in entries.items():
             fields = checks.mapping(f"collection {name!r}", entry)
-            readable = {**fields, **_readable(name, fields), "name": fields.get("name", name)}
-            manager.collections[name] = cls.collection_class.from_dict(readable)
+            foreign = {} if work is None else _foreign(name, fields, work)
+            readable = {**fields, **dict.fromkeys(foreign), "name": fields.get("name", name)}
+            readable.update(_readable(name, readable))
+            collection = manager.collections[name] = cls.collection_class.from_dict(readable)
+            for argument, regexes in foreign.items():
+                collection.take_foreign(argument, regexes)
         manager.update_meta(checks.mapping("_meta", top.get("_meta") or {}))
         return manager
 
@@ -179,6 +192,21 @@ class CollectionManager:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(self.collections)}>"
+
+
+def _foreign(
+    name: str, fields: Mapping[str, Any], work: Work
+) -> dict[str, dict[str, ForeignRegex]]:
+    """The regexes of a stored collection, which are not tried before they are asked for."""
+    found: dict[str, dict[str, ForeignRegex]] = {}
+    for argument in ("include_regex", "exclude_regex"):
+        try:
+            regexes = checks.names(argument, fields.get(argument))
+        except SMDebugError as error:
+            _logger.warning("collection %r: %s is ignored: %s", name, argument, error)
+            regexes = []
+        found[argument] = {regex: ForeignRegex(regex, name, work) for regex in regexes}
+    return found
 
 
 def _readable(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,10 @@ import sys
 from collections import OrderedDict
 
 from smdebug.config import environment
+from smdebug.markup import harmless
 
 LOGGER_NAME = "smdebug"
+_PARTS = ("", ".attach", ".config", ".hook", ".rules", ".storage", ".trials")
 
 _FORMAT = "[%(asctime)s.%(msecs)03d %(context)s %(levelname)s %(filename)s:%(lineno)d] %(message)s"
 _OFF = logging.CRITICAL + 1
@@ -44,6 +46,47 @@ class DuplicateLogFilter(logging.Filter):
         if len(self._times) > _MOST_MESSAGES:
             self._times.popitem(last=False)
         return times <= _SHOWN_TIMES
+
+
+class HarmlessFilter(logging.Filter):
+    """Takes what a terminal would obey out of messages: they name tensors, files and workers.
+
+    Example:
+        >>> record = logging.makeLogRecord({"msg": "tensor %s", "args": ("loss\\x1b[2J",)})
+        >>> HarmlessFilter().filter(record), record.getMessage()
+        (True, 'tensor loss\\\\x1b[2J')
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Lets every message through, changed where it must be."""
+        if isinstance(record.args, tuple) and any(map(_is_risky, record.args)):
+            record.args = tuple(
+                harmless(each) if isinstance(each, str) else each for each in record.args
+            )
+        message = record.getMessage()
+        if _lines(message) != message:
+            record.msg, record.args = _lines(message), ()
+        if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
+            text = logging.Formatter().formatException(record.exc_info)
+            record.exc_text = _lines(text) if _lines(text) != text else None
+        return True
+
+
+def _is_risky(value: object) -> bool:
+    return isinstance(value, str) and not value.isprintable()
+
+
+def _lines(text: str) -> str:
+    return "\n".join(harmless(line) for line in text.split("\n"))
+
+
+def make_harmless() -> None:
+    """Has the loggers of the library say nothing that a terminal would obey, whoever shows it."""
+    # Of each one: a filter of a logger does not see the messages of the loggers below it.
+    for part in _PARTS:
+        logger = logging.getLogger(f"{LOGGER_NAME}{part}")
+        if not any(isinstance(each, HarmlessFilter) for each in logger.filters):
+            logger.addFilter(HarmlessFilter())
 
 
 class _Formatter(logging.Formatter):

@@ -48,7 +48,7 @@ from smdebug.hook.tensorboard import TensorboardFiles
 from smdebug.hook.termination import TERMINATION
 from smdebug.storage.arrow import warm_up
 from smdebug.storage.claim import Claim, Claimed
-from smdebug.storage.layout import END_KEY, collections_key
+from smdebug.storage.layout import END_KEY, TENSORBOARD_FOLDER, collections_key
 from smdebug.storage.patient import patient
 from smdebug.storage.store import open_store
 
@@ -832,6 +832,9 @@ class BaseHook(HookCollections):
         Claim(self._store, worker).check()
         if self.tensorboard_dir is not None:
             next(open_store(self.tensorboard_dir).list(END_KEY), None)
+        if self._options.tensorboard_dir is None:
+            # In a run that somebody else began, it may be a link to somewhere else.
+            self._store.path(f"{TENSORBOARD_FOLDER}/x")
         if self._options.resume or not self._holds(END_KEY):
             return
         if any(self._holds(collections_key(worker, classic)) for classic in (False, True)):

@@ -15,6 +15,7 @@ from smdebug.hook.history import StepHistory
 from smdebug.storage.catalog import StepArrays
 from smdebug.storage.collections_file import decode_collections
 from smdebug.storage.layout import collections_key
+from smdebug.storage.limits import read_json_text
 from smdebug.storage.reader import RunReader
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def earlier_names(store: Store, worker: str) -> Iterator[tuple[str, str]]:
     """
     for key in sorted({collections_key(worker, classic) for classic in (False, True)}):
         try:
-            content = decode_collections(store.read(key), key).content
+            content = decode_collections(read_json_text(store, key), key).content
             earlier = CollectionManager.from_json_dict(content)
         except KeyError:
             continue

@@ -17,6 +17,7 @@ from smdebug.storage.layout import (
     event_format,
     parse_index_key,
 )
+from smdebug.storage.limits import read_small
 from smdebug.storage.local import temporary_files
 from smdebug.storage.raw import each
 from smdebug.storage.record_scan import Pieces, scan_records
@@ -131,7 +132,7 @@ class _Check:
     def _fetched(self, items: list[tuple[str, IndexName]]) -> list[bytes | Exception]:
         def read(item: tuple[str, IndexName]) -> bytes | Exception:
             try:
-                return bytes(self._store.read(item[0]))
+                return read_small(self._store, item[0])
             except StoreError:
                 raise
             except (KeyError, SMDebugError, OSError) as error:

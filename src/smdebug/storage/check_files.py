@@ -10,6 +10,7 @@ from smdebug.storage.collections_file import decode_collections
 from smdebug.storage.control import CONTROL_PREFIX, checked_request
 from smdebug.storage.findings import FINDINGS_PREFIX, check_file
 from smdebug.storage.layout import COLLECTIONS_PREFIX, END_KEY, parse_collections_worker
+from smdebug.storage.limits import read_json_text, read_small
 from smdebug.storage.locks import LOCKS_PREFIX
 from smdebug.storage.record_scan import Pieces, scan_records
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 _BOARD_PREFIX = "tensorboard/"
 _PAGES_PREFIX = "reports/"
 # The first one is of smdebug 1.0. Nobody reads what stands in them.
-_MARKS = re.compile(rf"^(claim\.smd|{re.escape(END_KEY)}|{LOCKS_PREFIX}[^/]+\.lock)$")
+_MARKS = re.compile(rf"^(claim\.smd|{LOCKS_PREFIX}[^/]+\.lock)$")
+# The time of the end, as the writer puts it; format v1 has nothing there.
+_END = re.compile(rb"(\d{1,12}\.\d{3})?")
 _CUT_BOARD = "TensorBoard files whose last record is not whole (yet): the run is not finished"
 
 
@@ -50,6 +53,7 @@ class FileCheck:
             (CONTROL_PREFIX, ".json", self._request),
             (_PAGES_PREFIX, ".html", self._page),
             (_BOARD_PREFIX, ".tfevents", self._board),
+            (END_KEY, END_KEY, self._end),
         ]
 
     def check(self, key: str) -> bool:
@@ -89,11 +93,18 @@ class FileCheck:
     def _request(self, key: str) -> None:
         checked_request(bytes(self._read(key)), key)
 
+    def _end(self, key: str) -> None:
+        content = read_small(self._store, key)
+        if _END.fullmatch(content) is None:
+            raise IndexReaderException(f"expected nothing or the time of the end, got {content!r}")
+        self._report.bytes += len(content)
+
     def _page(self, key: str) -> None:
         try:
-            text = str(self._read(key), "utf-8")
+            text = str(read_small(self._store, key), "utf-8")
         except UnicodeDecodeError as error:
             raise IndexReaderException(f"not a page: {error}") from error
+        self._report.bytes += len(text.encode())
         if not text.rstrip().endswith("</html>"):
             raise IndexReaderException("the page is cut off")
 
@@ -107,7 +118,7 @@ class FileCheck:
             else:
                 self._report.add(key, record.wrong, offset=record.offset)
 
-    def _read(self, key: str) -> memoryview:
-        data = self._store.read(key)
+    def _read(self, key: str) -> bytes:
+        data = read_json_text(self._store, key)
         self._report.bytes += len(data)
         return data

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from smdebug.exceptions import SMDebugRuntimeError
-from smdebug.storage.locks import LOCKS_PREFIX, SUFFIX, lock, lock_path, unlock
+from smdebug.storage.local import LocalStore
+from smdebug.storage.locks import LOCKS_PREFIX, SUFFIX, has_locks, lock, lock_key, unlock
 
 if TYPE_CHECKING:
     from smdebug.storage.store import Store
@@ -54,8 +54,8 @@ class Claim:
 
     def __init__(self, store: Store, worker: str, joins: bool = False) -> None:
         self._file: int | None = None
-        path = lock_path(store, worker)
-        self._path = None if path is None else Path(path)
+        self._store = store if isinstance(store, LocalStore) and has_locks(store) else None
+        self._key = lock_key(worker)
         self._worker = worker
         self._joins = joins
 
@@ -63,10 +63,16 @@ class Claim:
         """Raises `SMDebugRuntimeError` when another live process writes as this worker.
 
         Creates nothing.
+
+        Raises:
+            SMDebugValueError: what lies there is no file of the run.
         """
-        if self._path is None or not self._path.exists():
+        if self._store is None:
             return
-        file = os.open(self._path, os.O_RDWR)
+        try:
+            file = self._store.open(self._key, os.O_RDWR)
+        except KeyError:
+            return
         try:
             self._lock(file)
         finally:
@@ -81,12 +87,17 @@ class Claim:
         return None
 
     def take(self) -> None:
-        """Takes the claim; it is given up with `release` or with the end of the process."""
-        if self._path is None or self._file is not None:
+        """Takes the claim; it is given up with `release` or with the end of the process.
+
+        Raises:
+            SMDebugRuntimeError: another live process writes as this worker.
+            SMDebugValueError: what lies there is no file of the run.
+        """
+        if self._store is None or self._file is not None:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Not inherited by programs that training starts: they would hold the claim after its end.
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # A link there would have somebody's file emptied below. Not inherited by programs that
+        # training starts: they would hold the claim after its end.
+        file = self._store.open(self._key, os.O_RDWR | os.O_CREAT)
         try:
             self._lock(file)
             os.ftruncate(file, 0)
@@ -130,8 +141,8 @@ class Claim:
             time.sleep(_PAUSE)
 
     def _refuse(self, owner: str, what: str) -> None:
-        assert self._path is not None
-        run = self._path.parent.parent
+        assert self._store is not None
+        run = self._store.root
         if what == _JOINING:
             raise Claimed(
                 owner,

@@ -22,6 +22,7 @@ from smdebug.storage.arrow import pa
 from smdebug.storage.catalog import StepArrays, mode_bit
 from smdebug.storage.index import EMPTY, SCHEMA, table_of
 from smdebug.storage.layout import is_event_file_of
+from smdebug.storage.limits import DIMENSIONS, check_json
 from smdebug.storage.raw import Place
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
         for item in content.get("shape_payload") or []:
             tensor = _text(item["tensorname"])
             shape = tuple(_size(size) for size in item["shape"])
+            if len(shape) > DIMENSIONS:
+                raise ValueError(f"expected at most {DIMENSIONS} dimensions, got {len(shape)}")
             shapes[tensor] = (shape, _text(item.get("dtype"), optional=True))
             originals[tensor] = _text(item.get("originalname", tensor), optional=True) or tensor
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -125,7 +128,11 @@ def _run(origin: Any, key: str, name: IndexName) -> str | None:
 
 
 def _text(value: Any, optional: bool = False) -> Any:
-    if isinstance(value, str) or (optional and value is None):
+    if isinstance(value, str):
+        # Half of a character, which JSON can write, is no text.
+        value.encode()
+        return value
+    if optional and value is None:
         return value
     raise TypeError(f"expected text, got {value!r}")
 
@@ -150,7 +157,7 @@ def checked_json(data: bytes, key: str) -> dict[str, Any]:
     if seal is not None and crc32c.crc32c(data[: seal.start()]) != int(seal[1], 16):
         raise IndexReaderException(f"{key}: the file fails its checksum")
     try:
-        content = json.loads(data)
+        content = json.loads(check_json(data, key))
     except (ValueError, RecursionError) as error:
         raise IndexReaderException(f"{key}: not JSON: {error}") from error
     if not isinstance(content, dict):

@@ -22,6 +22,7 @@ from smdebug.storage.layout import (
     parse_event_seq,
     parse_index_key,
 )
+from smdebug.storage.limits import read_small
 from smdebug.storage.local import temporary_files
 
 if TYPE_CHECKING:
@@ -278,7 +279,7 @@ def named_event_files(store: Store, key: str, name: IndexName) -> set[str]:
     if name.attempt:
         return set()
     if name.seq is None:
-        file = parse_classic(bytes(store.read(key)), key, name).event_file
+        file = parse_classic(read_small(store, key), key, name).event_file
         return set() if file is None else {file}
     table = IndexFile(store, key, name, ColumnCache(0)).table(["event_file"])
     return {each for each in table["event_file"].unique().to_pylist() if each is not None}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.limits import read_json_text
 from smdebug.storage.sealed_name import has_seal, is_sealed, sealed_name
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def list_stops(store: Store) -> list[str]:
 def read_stop(store: Store, key: str) -> StopRequest:
     """Reads a request; one that is damaged or cannot be understood still asks for a stop."""
     try:
-        fields = checked_request(bytes(store.read(key)), key)
+        fields = checked_request(read_json_text(store, key), key)
     except IndexReaderException as error:
         logger.warning("a request to stop is obeyed, but what it says is not known: %s", error)
         fields = {}

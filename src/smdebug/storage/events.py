@@ -351,6 +351,9 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
     while at < len(data):
         label, at = _read_varint(data, at)
         number, wire = label >> 3, label & 7
+        if not number:
+            # Zeros, of which a file may hold terabytes without taking any room.
+            raise SMDebugValueError("field 0, which no message has")
         if wire == _VARINT:
             content, at = _read_varint(data, at)
             yield number, wire, content

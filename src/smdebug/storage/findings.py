@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, Any
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import PARQUET_ERRORS, pa, pq
+from smdebug.storage.catalog import one_array
 from smdebug.storage.identity import run_names
+from smdebug.storage.index_claims import check_texts
+from smdebug.storage.index_pages import check_pages, checked_chunks
+from smdebug.storage.limits import COLUMN_BYTES, FINDINGS_ROWS, check_json, read_small
 from smdebug.storage.sealed_name import has_seal, is_sealed, resealed_name, sealed_name
 
 if TYPE_CHECKING:
@@ -39,6 +43,7 @@ _SCHEMA = pa.schema(
         pa.field("time", pa.float64(), nullable=False),
     ]
 )
+_TEXTS = [each.name for each in _SCHEMA if each.type == pa.string()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +148,7 @@ def read_reports(store: Store) -> list[dict[str, Any]]:
 
 def _report(store: Store, key: str) -> dict[str, Any]:
     try:
-        report = json.loads(_checked(store, key))
+        report = json.loads(check_json(_checked(store, key), key))
     except (ValueError, RecursionError) as error:
         raise IndexReaderException(f"{key}: not JSON: {error}") from error
     if not isinstance(report, dict):
@@ -197,7 +202,7 @@ def _checked(store: Store, key: str) -> bytes:
     Raises:
         IndexReaderException: they are not.
     """
-    content = bytes(store.read(key))
+    content = read_small(store, key)
     if not has_seal(key):
         return content
     # With the name of the first worker there was, or of a run without names.
@@ -213,16 +218,37 @@ def _checked(store: Store, key: str) -> bytes:
     return content
 
 
+def _check_claims(file: pq.ParquetFile, content: memoryview) -> None:
+    """Refuses a file that says it holds more than anybody finds, before it is read."""
+    metadata = file.metadata
+    if not 0 <= metadata.num_rows <= FINDINGS_ROWS:
+        raise IndexReaderException(
+            f"it says it holds {metadata.num_rows:,} findings, expected at most {FINDINGS_ROWS:,}"
+        )
+    for chunk in checked_chunks(metadata, FINDINGS_ROWS, COLUMN_BYTES):
+        if chunk.end > len(content):
+            raise IndexReaderException("a column lies outside of the file")
+        check_pages(content[chunk.first : chunk.end], chunk)
+
+
 def _read(store: Store, key: str) -> Iterable[Finding]:
     content = pa.py_buffer(_checked(store, key))
     try:
         # On this thread alone: one of Arrow's pool that still holds memory of Python's when the
         # interpreter ends aborts the process.
         file = pq.ParquetFile(
-            pa.BufferReader(content), pre_buffer=False, page_checksum_verification=True
+            pa.BufferReader(content),
+            pre_buffer=False,
+            page_checksum_verification=True,
+            read_dictionary=_TEXTS,
         )
-        table = file.read(use_threads=False)
+        _check_claims(file, memoryview(content).cast("B"))
+        table = file.read(columns=_SCHEMA.names, use_threads=False)
+        for name in _TEXTS:
+            if not pa.types.is_dictionary(table[name].type):
+                raise IndexReaderException(f"column {name} holds no texts")
+            check_texts(name, one_array(table[name]))
         rows = table.select(_SCHEMA.names).cast(_SCHEMA).to_pylist()
         return [Finding(**{**row, "mode": ModeKeys[row["mode"]]}) for row in rows]
-    except (*PARQUET_ERRORS, KeyError) as error:
+    except (*PARQUET_ERRORS, KeyError, ValueError, IndexReaderException) as error:
         raise IndexReaderException(f"{key}: not a file of findings: {error}") from error

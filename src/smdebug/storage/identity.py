@@ -19,6 +19,7 @@ from smdebug.storage.layout import (
     parse_collections_worker,
     parse_index_key,
 )
+from smdebug.storage.limits import read_json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,7 +131,7 @@ def run_names(store: Store) -> Iterator[str | None]:
     for key in store.list(COLLECTIONS_PREFIX):
         if parse_collections_worker(key) is not None:
             with suppress(KeyError):
-                yield decode_collections(store.read(key), key).run
+                yield decode_collections(read_json_text(store, key), key).run
 
 
 def _stored_run(store: Store, worker: str) -> str | Exception | None:
@@ -138,7 +139,7 @@ def _stored_run(store: Store, worker: str) -> str | Exception | None:
     failure: Exception = KeyError(worker)
     for key in dict.fromkeys(collections_key(worker, classic) for classic in (False, True)):
         try:
-            return decode_collections(store.read(key), key).run
+            return decode_collections(read_json_text(store, key), key).run
         except KeyError:
             continue
         except IndexReaderException as error:

@@ -24,6 +24,7 @@ from smdebug.exceptions import IndexReaderException
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.storage.arrow import pa, pc, pq
 from smdebug.storage.catalog import one_array
+from smdebug.storage.limits import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -261,7 +262,8 @@ def encode_index(table: pa.Table, run: str | None = None) -> memoryview:
         run: the name of the run they belong to.
     """
     table = _with_all_columns(table)
-    groups = -(-table.num_rows // ROWS_PER_GROUP) or 1
+    per_group = _rows_per_group(table)
+    groups = -(-table.num_rows // per_group) or 1
     chunks = len(_LEAVES) * groups
     placeholder = b"crc32c:%08d:" % chunks + b"0" * _DIGITS * (chunks + 1)
     sink = pa.BufferOutputStream()
@@ -277,10 +279,17 @@ def encode_index(table: pa.Table, run: str | None = None) -> memoryview:
         write_page_checksum=True,
         store_schema=False,
     ) as writer:
-        writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+        writer.write_table(table, row_group_size=per_group)
         named = {} if run is None else {RUN_KEY: run.encode()}
         writer.add_key_value_metadata({FORMAT_KEY: FORMAT, **named, SEAL_KEY: placeholder})
     return _sealed(bytearray(sink.getvalue()), placeholder)
+
+
+def _rows_per_group(table: pa.Table) -> int:
+    """Fewer where names are very long: a reader takes no column of more than so many bytes."""
+    names = one_array(table["tensor"]).dictionary
+    longest = pc.max(pc.binary_length(names)).as_py() or 1
+    return max(min(ROWS_PER_GROUP, CHUNK_BYTES // longest), 1)
 
 
 def _sealed(data: bytearray, placeholder: bytes) -> memoryview:
@@ -332,7 +341,8 @@ def open_seal(footer: memoryview) -> list[int]:
     if match is None:
         raise IndexReaderException("no seal: not an index file of this library, or a damaged one")
     start, own = match.end(), match.end() + int(match[1]) * _DIGITS
-    if re.fullmatch(rb"(?:[0-9a-f]{8})+", data[start : own + _DIGITS]) is None:
+    digits = data[start : own + _DIGITS]
+    if len(digits) != own + _DIGITS - start or re.fullmatch(rb"[0-9a-f]+", digits) is None:
         raise IndexReaderException("the seal is damaged")
     sums = [int(data[at : at + _DIGITS], 16) for at in range(start, own + 1, _DIGITS)]
     data[own : own + _DIGITS] = b"0" * _DIGITS

@@ -28,6 +28,7 @@ from smdebug.storage.index import (
     table_of,
 )
 from smdebug.storage.index_bytes import IndexBytes
+from smdebug.storage.index_claims import check_column, check_schema, check_steps
 from smdebug.storage.index_pages import check_pages, checked_chunks
 
 if TYPE_CHECKING:
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 
 # Files up to this many rows are decoded whole at first use: a call costs more than the rows.
 _SMALL = 8192
-
-
-_REQUIRED = {field.name for field in SCHEMA if not field.nullable}
 
 
 class ColumnCache:
@@ -119,16 +117,7 @@ class IndexFile:
         self._file = pq.ParquetFile(
             pa.BufferReader(self._bytes.buffer()), metadata=metadata, read_dictionary=TEXT_COLUMNS
         )
-        # Columns that came later are null in older files; without these there is no index.
-        schema = self._file.schema_arrow
-        missing = _REQUIRED - set(schema.names)
-        if missing:
-            raise IndexReaderException(f"columns are missing: {', '.join(sorted(missing))}")
-        for name in set(schema.names) & set(SCHEMA.names):
-            if schema.get_field_index(name) < 0 or schema.field(name) != SCHEMA.field(name):
-                raise IndexReaderException(
-                    f"column {name} must be {SCHEMA.field(name)}, and there must be one of it"
-                )
+        check_schema(self._file.schema_arrow)
         self._leaf = {
             metadata.schema.column(leaf).path.split(".")[0]: leaf
             for leaf in range(metadata.num_columns)
@@ -193,6 +182,7 @@ class IndexFile:
                 group, ["step", "mode", "mode_step", "seq", "tensor"], keep=False
             )
             mode = mode_numbers(columns["mode"])
+            check_steps(columns)
             pieces.append(distinct_steps(columns, mode))
             tensor = columns["tensor"]
             codes = tensor.indices.to_numpy()
@@ -331,6 +321,10 @@ class IndexFile:
             raise IndexReaderException(f"{self.key}: {error}") from error
         for name in missing:
             found[name] = one_array(table[name])
+            try:
+                check_column(name, found[name])
+            except IndexReaderException as error:
+                raise IndexReaderException(f"{self.key}: {error}") from error
             if keep:
                 self._cache.put((self.key, group, name), found[name])
         return found

@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smdebug.exceptions import IndexReaderException
+from smdebug.storage.limits import CHUNK_BYTES, DIMENSIONS
 
 if TYPE_CHECKING:
     from smdebug.storage.arrow import pq
 
-# What a chunk may unpack to whatever it weighs, and how many times as much as it weighs.
-_MOST_BYTES, _MOST_RATIO = 16 << 20, 64
-# Elements of a shape; more dimensions no array has.
-_MOST_ELEMENTS = 64
+# How many times as much as it weighs a chunk may unpack to.
+_MOST_RATIO = 64
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 # Types of the compact protocol of Thrift, in which the headers of pages are written.
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
@@ -40,12 +39,15 @@ class Chunk(NamedTuple):
     unpacked: int
 
 
-def checked_chunks(metadata: pq.FileMetaData, most_rows: int) -> list[Chunk]:
+def checked_chunks(
+    metadata: pq.FileMetaData, most_rows: int, most_bytes: int = CHUNK_BYTES
+) -> list[Chunk]:
     """The column chunks of a file, group by group.
 
     Args:
         metadata: what the footer says.
         most_rows: how many rows a group may have.
+        most_bytes: what a chunk may unpack to, whatever it weighs.
 
     Raises:
         IndexReaderException: a chunk claims what it cannot hold, or is of another type than its
@@ -66,11 +68,12 @@ def checked_chunks(metadata: pq.FileMetaData, most_rows: int) -> list[Chunk]:
             column = group.column(leaf)
             if column.path_in_schema != path or column.physical_type != kind:
                 raise IndexReaderException(f"row group {number} has no column {path} of {kind}")
-            found.append(_chunk(column, rows * _MOST_ELEMENTS if repeats else rows, path))
+            values = rows * DIMENSIONS if repeats else rows
+            found.append(_chunk(column, values, most_bytes, path))
     return found
 
 
-def _chunk(column: Any, most_values: int, path: str) -> Chunk:
+def _chunk(column: Any, most_values: int, most_bytes: int, path: str) -> Chunk:
     first = column.dictionary_page_offset
     first = column.data_page_offset if first is None else first
     size, unpacked, values = (
@@ -78,7 +81,7 @@ def _chunk(column: Any, most_values: int, path: str) -> Chunk:
         column.total_uncompressed_size,
         column.num_values,
     )
-    most = max(_MOST_BYTES, _MOST_RATIO * size)
+    most = max(most_bytes, _MOST_RATIO * size)
     if first < 0 or size < 0 or not 0 <= unpacked <= most or not 0 <= values <= most_values:
         raise IndexReaderException(
             f"column {path} claims {values} values in {unpacked} bytes, packed into {size} at "

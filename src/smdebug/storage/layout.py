@@ -18,6 +18,8 @@ COLLECTIONS_PREFIX = "collections/"
 COLLECTIONS_FOLDER = "collections/000000000"
 EVENTS_PREFIX = "events/"
 INDEX_PREFIX = "index/"
+# Where a hook puts TensorBoard files, unless it is told another place.
+TENSORBOARD_FOLDER = "tensorboard"
 
 _STEPS_PER_FOLDER = 1000
 LAST_STEP = 10**12 - 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import stat
 import uuid
 from typing import TYPE_CHECKING
 
-from smdebug.exceptions import SMDebugValueError
+from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 from smdebug.storage.store import check_key, check_prefix, cut_range
 
 if TYPE_CHECKING:
@@ -58,12 +59,19 @@ class LocalStore:
         descriptor = self._open(check_key(key))
         try:
             status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
+            if stat.S_ISDIR(status.st_mode):
                 raise KeyError(key)
+            _require_file(status, key)
             first, end = cut_range(status.st_size, start, length)
             if end - first < _MAP_FROM:
                 return memoryview(os.pread(descriptor, end - first, first))
             return _mapped(descriptor, first, end)
+        except OSError as error:
+            if error.errno != errno.ENOMEM:
+                raise
+            raise SMDebugRuntimeError(
+                f"{key!r} has {status.st_size:,} bytes, more than this process may map"
+            ) from error
         finally:
             os.close(descriptor)
 
@@ -106,7 +114,36 @@ class LocalStore:
             return next((entry.name for entry in entries), None)
 
     def path(self, key: str) -> str | None:
-        return os.path.join(self.root, check_key(key))
+        # Others open what this names: no folder on the way may lead out of the run.
+        self._require_inside(check_key(key).rpartition("/")[0])
+        return os.path.join(self.root, key)
+
+    def open(self, key: str, flags: int) -> int:
+        """Opens a file of the run itself, for what `read` and `write` cannot do, such as locks.
+
+        Args:
+            key: its key; a symbolic link, a pipe or a device there is refused.
+            flags: as `os.open` takes them; its folder is made for `O_CREAT`.
+
+        Returns:
+            A descriptor, which is the caller's.
+
+        Raises:
+            SMDebugValueError: it is no file, or leads out of the run.
+            KeyError: it is not there.
+        """
+        if flags & os.O_CREAT:
+            self._require_inside(check_key(key).rpartition("/")[0])
+            os.makedirs(os.path.dirname(os.path.join(self.root, key)), exist_ok=True)
+        if os.path.isdir(os.path.join(self.root, check_key(key))):
+            _require_file(os.stat(os.path.join(self.root, key)), key)
+        descriptor = self._open(key, flags)
+        try:
+            _require_file(os.fstat(descriptor), key)
+        except SMDebugValueError:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def temporary_files(self) -> Iterator[str]:
         """The keys of files that are being written, or that a crash has left behind."""
@@ -135,20 +172,25 @@ class LocalStore:
             elif key.startswith(prefix) and key > after and not name.endswith(TEMPORARY_SUFFIX):
                 yield key
 
-    def _open(self, key: str) -> int:
+    def _open(self, key: str, flags: int = os.O_RDONLY) -> int:
         folder, _, _ = key.rpartition("/")
+        path = os.path.join(self.root, key)
         try:
             self._require_inside(folder)
             # Not blocking: a pipe in the run must not hold up its reader.
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-            return os.open(os.path.join(self.root, key), flags)
+            return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise KeyError(key) from None
         except OSError as error:
-            if os.path.islink(os.path.join(self.root, key)):
+            if os.path.islink(path):
                 raise SMDebugValueError(
                     f"{key!r} is a symbolic link; a run is read from its own directory only"
                 ) from error
+            if error.errno == errno.ENAMETOOLONG:
+                raise KeyError(key) from None
+            if error.errno == errno.ENXIO:
+                # A socket, or a pipe that nobody reads.
+                _require_file(os.lstat(path), key)
             raise
 
     def _require_inside(self, folder: str) -> None:
@@ -183,6 +225,11 @@ def _remember(folder: str, folders: set[str]) -> None:
         # The others are looked at again when they come again, which is seldom.
         folders.clear()
     folders.add(folder)
+
+
+def _require_file(status: os.stat_result, key: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise SMDebugValueError(f"{key!r} is no file but a folder, a pipe, a socket or a device")
 
 
 def _mapped(descriptor: int, first: int, end: int) -> memoryview:

@@ -9,6 +9,9 @@ import os
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from smdebug.exceptions import SMDebugError
+from smdebug.storage.local import LocalStore
+
 if TYPE_CHECKING:
     from smdebug.storage.store import Store
 
@@ -21,11 +24,14 @@ LOCKS_PREFIX = "locks/"
 SUFFIX = ".lock"
 
 
-def lock_path(store: Store, worker: str) -> str | None:
-    """The file that a worker locks; None where there are no locks."""
-    if fcntl is None:
-        return None
-    return store.path(f"{LOCKS_PREFIX}{quote(worker, safe='')}{SUFFIX}")
+def lock_key(worker: str) -> str:
+    """The file of a run that a worker locks."""
+    return f"{LOCKS_PREFIX}{quote(worker, safe='')}{SUFFIX}"
+
+
+def has_locks(store: Store) -> bool:
+    """Whether files of a store can be locked."""
+    return fcntl is not None and isinstance(store, LocalStore)
 
 
 def lock(file: int, shared: bool = False) -> bool | None:
@@ -60,12 +66,11 @@ def is_written(store: Store) -> bool | None:
     """
     answers: list[bool | None] = []
     for key in store.list(LOCKS_PREFIX):
-        path = store.path(key)
-        if path is None or fcntl is None or not key.endswith(SUFFIX):
+        if not isinstance(store, LocalStore) or fcntl is None or not key.endswith(SUFFIX):
             continue
         try:
-            file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        except OSError:
+            file = store.open(key, os.O_RDONLY)
+        except (OSError, KeyError, SMDebugError):
             answers.append(None)
             continue
         try:

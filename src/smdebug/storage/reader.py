@@ -32,6 +32,7 @@ from smdebug.storage.layout import (
     parse_collections_worker,
     parse_index_key,
 )
+from smdebug.storage.limits import NAME_CHARACTERS, STEPS, read_json_text, read_small
 from smdebug.storage.raw import Place, RawReader, each
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ logger = logging.getLogger("smdebug.storage")
 # Compaction may take files away while they are being opened; it never does so for ever. Many
 # workers that end at once do so again and again.
 _TRIES = 50
+# The time of the end takes less.
+_TIME_BYTES = 64
 # An object store lists so many keys at a time; more of them are not of one moment.
 _PAGE = 1000
 
@@ -83,6 +86,7 @@ class RunReader:
     def _start_over(self) -> None:
         """Takes stock of the segments anew: some are there no more."""
         self._generation += 1
+        self._known_steps = self._known_characters = 0
         self._segments: list[Segment] = []
         self._reach: list[tuple[int, int]] = []
         self._names: dict[str, int] = {}
@@ -94,15 +98,23 @@ class RunReader:
             self._segments.append(segment)
             self._reach.append(segment.step_range())
             self._steps.setdefault(segment.worker, []).append(segment.steps)
+            self._known_steps += len(segment.steps.step)
             for name, bits in segment.names.items():
+                if name not in self._names:
+                    self._known_characters += len(name)
                 self._names[name] = self._names.get(name, 0) | bits
+            if self._known_steps > STEPS or self._known_characters > NAME_CHARACTERS:
+                raise IndexReaderException(
+                    f"{self.store.url}: expected at most {STEPS:,} steps and {NAME_CHARACTERS:,} "
+                    "characters of names in a run, got more"
+                )
 
     # ---- finding what is there
 
     def finished(self) -> bool:
         """Whether the job has said that there is no more to come."""
         try:
-            self.store.read(END_KEY)
+            self.store.read(END_KEY, 0, 0)
         except KeyError:
             return False
         return True
@@ -110,7 +122,7 @@ class RunReader:
     def ended_before(self, moment: float) -> bool:
         """Whether the job says that it ended before a moment, in seconds since 1970."""
         try:
-            return float(bytes(self.store.read(END_KEY))) < moment
+            return float(bytes(self.store.read(END_KEY, 0, _TIME_BYTES))) < moment
         except (KeyError, ValueError):
             # Format v1 and earlier versions do not say when.
             return False
@@ -126,7 +138,7 @@ class RunReader:
             worker = parse_collections_worker(key)
             if worker is None:
                 continue
-            file = decode_collections(self.store.read(key), key)
+            file = decode_collections(read_json_text(self.store, key), key)
             self._runs.take(worker, file.run)
             found[worker] = file.content
         return found
@@ -213,7 +225,7 @@ class RunReader:
             key, name = item
             if name.attempt:
                 key = classic_index_key(name.step, name.worker)
-            step = parse_classic(bytes(self.store.read(key)), key, name)
+            step = parse_classic(read_small(self.store, key), key, name)
             self._runs.check(key, name.worker, step.run)
             return step
 

@@ -8,11 +8,11 @@ import re
 import socket
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from smdebug.exceptions import StoreError
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.local import LocalStore
 from smdebug.storage.records import frame
 from smdebug.storage.store import open_store
 from smdebug.storage.summaries import encode_file_version, encode_histogram, encode_scalar
@@ -89,16 +89,18 @@ class _GrowingFile:
     """
 
     def __init__(self, place: str, step: int, wall_time: float) -> None:
-        folder = Path(place)
-        folder.mkdir(parents=True, exist_ok=True)
+        directory, _, folder = place.rpartition("/")
+        store = LocalStore(directory)
         # Never one that is there: a process may write twice.
-        name, number = _file_name(step), 0
+        name, number = f"{folder}/{_file_name(step)}", 0
         while True:
             try:
-                self._file: BinaryIO = (folder / f"{name}{number or ''}.tfevents").open("xb", 0)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+                file = store.open(f"{name}{number or ''}.tfevents", flags)
                 break
             except FileExistsError:
                 number += 1
+        self._file: BinaryIO = os.fdopen(file, "wb", 0)
         self.write(frame(encode_file_version(wall_time)))
 
     def write(self, chunks: list[Buffer]) -> None:

@@ -96,7 +96,7 @@ def matching(known: Iterable[str], text: str) -> list[str]:
 
 def natural(name: str) -> list[tuple[bool, int, str]]:
     """How names are sorted: `layer2` comes before `layer10`."""
-    parts = re.split(r"([0-9]+)", name)
+    parts = re.split(r"([0-9]{1,4000})", name)  # Python takes no longer numbers
     return [(each.isdecimal(), int(each) if each.isdecimal() else 0, each) for each in parts]
 
 

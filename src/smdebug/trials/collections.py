@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from smdebug.config.collection_manager import CollectionManager
+from smdebug.config.foreign_regex import Work
+from smdebug.exceptions import SMDebugValueError
 
 
 class RunCollections:
@@ -16,6 +18,8 @@ class RunCollections:
     def __init__(self) -> None:
         self._files: dict[str, dict[str, Any]] = {}
         self._managers: dict[str, CollectionManager] = {}
+        # A run is other people's, and so are its regexes.
+        self._work = Work()
 
     def take(self, files: dict[str, dict[str, Any]]) -> None:
         """Takes over the parsed files of the workers, as far as they are new."""
@@ -23,7 +27,7 @@ class RunCollections:
             if self._files.get(worker) == content:
                 continue
             self._files[worker] = content
-            manager = CollectionManager.from_json_dict(content)
+            manager = _manager(worker, content, self._work)
             if worker in self._managers:
                 # The job has only added names; what a script did to its collections stays.
                 _add_names(self._managers[worker], manager)
@@ -49,6 +53,16 @@ class RunCollections:
         for manager in others:
             _add_names(first, manager)
         return first
+
+
+def _manager(worker: str, content: dict[str, Any], work: Work) -> CollectionManager:
+    try:
+        return CollectionManager.from_json_dict(content, work)
+    except RecursionError as error:
+        raise SMDebugValueError(
+            f"the collections file of {worker} must hold lists of names, got lists in lists deeper "
+            "than anybody writes them"
+        ) from error
 
 
 def _add_names(known: CollectionManager, more: CollectionManager) -> None:

@@ -86,7 +86,8 @@ def export_csv(
 ) -> Written:
     """Writes the rows of a run as CSV, in UTF-8, as RFC 4180 has it but for the ends of lines.
 
-    NaN is `nan`, what was not saved is empty, a shape is `[2,3]`.
+    NaN is `nan`, what was not saved is empty, a shape is `[2,3]`. A name that a spreadsheet would
+    take for a formula has an apostrophe before it.
 
     Args:
         selection: what of the run.
@@ -217,7 +218,7 @@ def _csv(tables: Iterator[Any], columns: list[str]) -> Iterator[bytes]:
     sink = ChunkSink()
     with csv.CSVWriter(sink, pa.schema(kinds)) as writer:
         for table in tables:
-            writer.write_table(_without_lists(table))
+            writer.write_table(_without_formulas(_without_lists(table)))
             yield from sink.take()
     yield from sink.take()
 
@@ -225,6 +226,15 @@ def _csv(tables: Iterator[Any], columns: list[str]) -> Iterator[bytes]:
 def _csv_kind(name: str) -> Any:
     kind = SCHEMA.field(name).type
     return pa.string() if name in TEXT_COLUMNS or pa.types.is_list(kind) else kind
+
+
+def _without_formulas(table: Any) -> Any:
+    """Puts an apostrophe before names that begin as formulas of spreadsheets do."""
+    for place, name in enumerate(table.column_names):
+        if name in TEXT_COLUMNS:
+            texts = pc.replace_substring_regex(table[name], r"^([=+\-@\t\r\n])", r"'\1")
+            table = table.set_column(place, name, texts)
+    return table
 
 
 def _without_lists(table: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from smdebug.markup import cut, cut_apart
+from smdebug.markup import cut, cut_apart, harmless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +19,7 @@ def label(name: object, length: int = _LENGTH) -> str:
         >>> label("_a$b$")
         ' _a\\\\$b\\\\$'
     """
-    return _shown(cut(_printable(name), length))
+    return _shown(cut(harmless(str(name)), length))
 
 
 def labels(names: Iterable[object], length: int = _LENGTH) -> list[str]:
@@ -29,13 +29,7 @@ def labels(names: Iterable[object], length: int = _LENGTH) -> list[str]:
         >>> labels(["layers.1.weight", "layers.2.weight"], 10)
         ['…1.weight', '…2.weight']
     """
-    return [_shown(each) for each in cut_apart([_printable(name) for name in names], length)]
-
-
-def _printable(name: object) -> str:
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(name)
-    )
+    return [_shown(each) for each in cut_apart([harmless(str(name)) for name in names], length)]
 
 
 def _shown(text: str) -> str:

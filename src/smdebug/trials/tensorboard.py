@@ -20,6 +20,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.storage.batch import Entry
 from smdebug.storage.dtypes import dtype_name
+from smdebug.storage.layout import TENSORBOARD_FOLDER
 from smdebug.storage.raw import VALUE_COLUMNS
 from smdebug.storage.tensorboard import (
     ModeFiles,
@@ -112,7 +113,9 @@ def export_tensorboard(
     selection = Selection(trial) if selection is None else selection
     steps = selection.steps
     # Where a hook puts them, too.
-    if directory.rstrip("/") != f"{trial.path.rstrip('/')}/tensorboard":
+    if directory.rstrip("/") == f"{trial.path.rstrip('/')}/{TENSORBOARD_FOLDER}":
+        trial.store.path(f"{TENSORBOARD_FOLDER}/x")  # which must not be a link to elsewhere
+    else:
         require_apart(trial.path, directory)
     there = files_in(directory)
     if there and not force:

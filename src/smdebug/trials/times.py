@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from smdebug.exceptions import IndexReaderException
 from smdebug.storage.raw import places_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,19 @@ def row_times(table: pa.Table, reader: RunReader) -> list[float | None]:
     Args:
         table: rows with the columns `VALUE_COLUMNS`, `time`, `worker` and `tensor`.
         reader: of the run.
+
+    Raises:
+        IndexReaderException: an event file that the index names is not there.
     """
+    try:
+        return _row_times(table, reader)
+    except KeyError as error:
+        raise IndexReaderException(
+            f"{error.args[0]} is named by the index of {reader.store.url} but is not there"
+        ) from error
+
+
+def _row_times(table: pa.Table, reader: RunReader) -> list[float | None]:
     times: list[float | None] = table["time"].to_pylist()
     if None not in times:
         return times

@@ -645,5 +645,5 @@ class Trial:
 
 
 def _trailing_number(name: str) -> tuple[int, str]:
-    match = re.search(r"_(\d+)$", name)
+    match = re.search(r"_(\d{1,4000})$", name)
     return (int(match[1]) if match else -1), name
