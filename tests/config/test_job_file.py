@@ -341,3 +341,10 @@ def test_byte_order_mark_and_missing_file(tmp_path: Path) -> None:
     assert read_json_object(path) == {"a": 1}
     with pytest.raises(FileNotFoundError):
         read_json_object(tmp_path / "none.json")
+
+
+def test_a_file_that_is_nested_too_deeply(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(SMDebugValueError, match="must be JSON"):
+        read_job_file(path)

@@ -7,6 +7,7 @@ it is right, and a step that another job saves again is the same.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import signal
 import sys
@@ -118,6 +119,9 @@ def at_hook_call(number: int, name: int, line: Line) -> None:
     def look(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal count
         if event != "call" or HOOK_CODE not in frame.f_code.co_filename:
+            return
+        if frame.f_code.co_flags & inspect.CO_GENERATOR:
+            # One that is given up is called once more, and Python drops what is raised then.
             return
         count += 1
         if count == number:

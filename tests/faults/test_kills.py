@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SEED = 20_101
 STEPS = 6
-KILLS, SHORT = 500, 25
+KILLS, SHORT = 500, 20
 
 
 @dataclass

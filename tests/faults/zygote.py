@@ -120,10 +120,12 @@ class Running:
         return whole.decode().splitlines()
 
     def rest(self) -> list[str]:
-        """All lines until the process has ended."""
+        """All lines until the process has ended, which it must do."""
         lines = []
+        end = time.monotonic() + PATIENCE
         while (line := self.line()) is not None:
             lines.append(line)
+            assert time.monotonic() < end, f"it does not end\n{self.complaints()}"
         return lines
 
     def wait(self) -> int:

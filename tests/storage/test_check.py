@@ -21,7 +21,7 @@ from smdebug.storage.control import StopRequest, write_stop
 from smdebug.storage.findings import Finding, write_findings, write_report
 from smdebug.storage.index import SCHEMA, TEXT_COLUMNS, encode_index
 from smdebug.storage.index_file import ColumnCache, IndexFile
-from smdebug.storage.layout import parse_index_key
+from smdebug.storage.layout import END_KEY, parse_index_key
 from smdebug.storage.local import LocalStore
 from smdebug.storage.memory import MemoryStore
 from smdebug.storage.store import open_store
@@ -495,7 +495,7 @@ def test_a_live_run_is_clean_all_the_time(format: str, tmp_path: Path) -> None:
 
 
 def test_the_mark_of_the_end_says_when() -> None:
-    store = written("v2")
+    store = with_everything("v2")
     assert not check_run(store).damages
     for content in (b"1794890490.12", b"-1.000", b"soon"):
         store.write(END_KEY, [content])

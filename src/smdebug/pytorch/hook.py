@@ -419,6 +419,11 @@ class Hook(BaseHook):
     def _begin_forward(self, registration: Registration, args: Any, kwargs: Any) -> None:
         """Begins a step with the forward of a module."""
         self._stop_if_asked()
+        # All at once: the forward of another thread would end the step before anything is taken.
+        with self._lock:
+            self._begin_and_take(registration, args, kwargs)
+
+    def _begin_and_take(self, registration: Registration, args: Any, kwargs: Any) -> None:
         if registration.follows_training:
             training = original_module(registration.module).training
             self._steps.set_mode(ModeKeys.TRAIN if training else ModeKeys.EVAL)
