@@ -231,6 +231,9 @@ def test_cut_zeroed_and_longer_files_are_named(format: str) -> None:
             report = checked({**files, key: changed})
             if key.endswith(".html") and changed == data[:-1]:
                 continue
+            # An empty mark of the end is that of format v1.
+            if key == END_KEY and not changed:
+                continue
             assert named(report, key), (key, len(changed), report.damages)
             # The others are looked at all the same; findings can be checked in their run only.
             others = {each.file for each in report.damages} - {key}
@@ -345,13 +348,20 @@ def without_checksums(files: dict[str, bytes]) -> dict[str, bytes]:
     """A v1 run as smdebug 1.0 writes it."""
     changed = {}
     for key, data in files.items():
+        if key.startswith("findings/"):
+            # It has none; ours are sealed with the name that its runs do not have.
+            continue
         if key.startswith("index/"):
             content: dict[str, Any] = json.loads(data)
-            del content["crc32c"]
+            del content["crc32c"], content["origin"]
             for item in content.get("tensor_payload", []):
                 del item["crc32c"]
             for item in content.get("shape_payload", []):
                 del item["dtype"]
+            data = json.dumps(content).encode()
+        elif key.startswith("collections/"):
+            content = json.loads(data)
+            content["_meta"] = {"num_workers": content["_meta"]["num_workers"]}
             data = json.dumps(content).encode()
         changed[key] = data
     return changed
