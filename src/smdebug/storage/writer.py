@@ -362,7 +362,7 @@ class RunWriter:
         weight = work.weight
         work.published()
         with self._changed:
-            self._unpublished -= steps - work.open_steps
+            self._unpublished = self._unpublished - (steps - work.open_steps)  # -= stays large
         self._make_room(weight)
 
     def _make_room(self, weight: int, step: int | None = None) -> None:
