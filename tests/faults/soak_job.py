@@ -12,6 +12,7 @@ import os
 import statistics
 import sys
 import time
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from smdebug import modes
 from smdebug.config.reduction import ReductionConfig
 from smdebug.config.save import SaveConfig, SaveConfigMode
 from smdebug.rules.runner import RuleRunner
+from smdebug.storage.arrow import pa
 from smdebug.trials import create_trial
 
 SAMPLES = 10
@@ -41,6 +43,7 @@ def sample(hook: NumpyHook | None = None) -> dict[str, float]:
     with suppress(OSError, AttributeError):
         # What is free goes back, so that what is seen is what is held.
         ctypes.CDLL("libc.so.6").malloc_trim(0)
+    pa.default_memory_pool().release_unused()
     process = psutil.Process()
     return {
         "rss": process.memory_info().rss,
@@ -48,6 +51,7 @@ def sample(hook: NumpyHook | None = None) -> dict[str, float]:
         "threads": process.num_threads(),
         "objects": len(gc.get_objects()),
         "held": 0 if hook is None else held(hook),
+        "traced": tracemalloc.get_traced_memory()[0],
     }
 
 
@@ -86,8 +90,10 @@ def calls_of(work: Any) -> int:
     return count
 
 
-def soak(kind: str, path: str, steps: int) -> dict[str, Any]:
-    """Saves so many steps, and looks at itself now and then."""
+def soak(kind: str, path: str, steps: int, trace: bool = False) -> dict[str, Any]:
+    """Saves so many steps, and looks at itself now and then; `trace` counts every byte."""
+    if trace:
+        tracemalloc.start()
     hook = _tensors(path) if kind == "tensors" else _scalars(path, watched=kind == "watched")
     make = _save_tensors if kind == "tensors" else _save_scalars
     started = time.monotonic()

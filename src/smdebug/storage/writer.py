@@ -411,7 +411,7 @@ class RunWriter:
         weight = work.weight
         work.published()
         with self._changed:
-            self._unpublished -= steps - work.open_steps
+            self._unpublished = self._unpublished - (steps - work.open_steps)  # -= stays large
         self._make_room(weight)
 
     def _write_collections(self) -> None:
