@@ -18,7 +18,7 @@ def sections() -> dict[str, str]:
     return {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
 
 
-def tests_of(module: str) -> set[str]:
+def functions_of(module: str) -> set[str]:
     tree = ast.parse((HERE / module).read_text(encoding="utf-8"))
     return {
         f"{module}::{node.name}"
@@ -42,5 +42,5 @@ def test_every_promise_names_its_tests(section: str) -> None:
 
 def test_the_tests_and_the_page_name_each_other() -> None:
     modules = [path.name for path in HERE.glob("test_*.py") if path.name != Path(__file__).name]
-    there = {test for module in modules for test in tests_of(module)}
+    there = {test for module in modules for test in functions_of(module)}
     assert named(PAGE) == there
