@@ -146,7 +146,7 @@ def test_a_bucket_that_says_no(
         f"<Token-0>{token}</Token-0></Error>".encode(),
     ]  # fmt: skip
     statuses = [400, 401, 403, 404, 409, 412, 500, 503]
-    for status in statuses[:: amount(1, 3)]:
+    for status in statuses[:: amount(1, 5)]:
         for body in bodies:
             proxy.fault, proxy.content = status, body
             for name, work in operations("s3://runs/x").items():
