@@ -138,7 +138,7 @@ def test_no_right_to_write_from_the_start(trainings: Trainings, tally: Tally) ->
     def fields(seed: int) -> dict[str, Any]:
         return {"fault": ["denied at first", "denied above"][seed % 2]}
 
-    attempts(trainings, tally, "no right from the start", amount(10, 2), fields, expects=incomplete)
+    attempts(trainings, tally, "no right from the start", amount(10, 1), fields, expects=incomplete)
 
 
 def test_too_many_open_files(trainings: Trainings, tally: Tally) -> None:
@@ -157,7 +157,7 @@ def test_no_memory_for_the_writer(trainings: Trainings, tally: Tally) -> None:
         return {"fault": "no memory", "large": 32, "memory": 8 if seed % 3 == 2 else 50,
                 "flushes": list(range(STEPS)), "options": options}  # fmt: skip
 
-    attempts(trainings, tally, "no memory left", amount(12, 2), fields, expects=incomplete)
+    attempts(trainings, tally, "no memory left", amount(12, 1), fields, expects=incomplete)
 
 
 def test_a_store_that_fails_at_random(trainings: Trainings, tally: Tally) -> None:
@@ -167,7 +167,7 @@ def test_a_store_that_fails_at_random(trainings: Trainings, tally: Tally) -> Non
         return {"failing": chosen.choice([0.02, 0.1, 0.5, 1.0]), "seed": seed,
                 "remote": seed % 4 == 0, "variables": patience, "checkpoints": True}  # fmt: skip
 
-    attempts(trainings, tally, "a store that raises at random", amount(200, 6), fields)
+    attempts(trainings, tally, "a store that raises at random", amount(200, 5), fields)
 
 
 IN_SHORT = [503, "refuse"]
