@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 JOBS = [f"tests.faults.{name}" for name in ("jobs", "ending_jobs", "process_jobs", "thread_jobs")]
-PATIENCE = 100.0
+# How long a process may say nothing, and how long it may live, in seconds.
+PATIENCE, LONGEST = 300.0, 900.0
 _MOST = 1 << 16
 
 
@@ -122,7 +123,7 @@ class Running:
     def rest(self) -> list[str]:
         """All lines until the process has ended, which it must do."""
         lines = []
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + LONGEST
         while (line := self.line()) is not None:
             lines.append(line)
             assert time.monotonic() < end, f"it does not end\n{self.complaints()}"
