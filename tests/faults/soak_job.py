@@ -107,7 +107,9 @@ def soak(kind: str, path: str, steps: int, trace: bool = False) -> dict[str, Any
             for step in range(first, first + BLOCK):
                 make(hook, step, array)
             costs[tenth].append((time.thread_time() - thread, time.perf_counter() - wall))
-        # Steps of one kind, the same every time: the second ends the first, and is counted.
+        # Steps of one kind, the same every time: the second ends the first, and is counted; with
+        # room in the queue, because waiting for it is no work.
+        hook.flush()
         make(hook, 0, array)
         calls.append(calls_of(lambda: make(hook, 0, array)))
         samples.append(sample(hook))

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.faults.soak_job import BESIDES, QUEUE_BYTES, SAMPLES
+from tests.faults.soak_job import BESIDES, QUEUE_BYTES
 from tests.faults.tally import FULL, amount
 
 from smdebug.storage.compaction import ROWS_PER_FILE
@@ -98,7 +98,7 @@ def test_scalars(tmp_path: Path, tally: Tally) -> None:
     for what, most in (("objects", changes + 300), ("held", changes + 6 * result["segments"])):
         if grown(result["samples"], what) > most:
             wrong.append(f"{what}: {[each[what] for each in result['samples']]}")
-    segments = most_segments(result["elapsed"], steps * STEP_BYTES, SAMPLES)
+    segments = most_segments(result["elapsed"], steps * STEP_BYTES, BESIDES)
     if result["segments"] > segments:
         wrong.append(f"{result['segments']} segments, {segments} at most")
     files = [each for each in run.rglob("*") if each.is_file()]
@@ -140,7 +140,7 @@ def test_tensors(tmp_path: Path, tally: Tally) -> None:
     run = tmp_path / "run"
     result = told(started("soak", "tensors", str(run), steps))
     wrong = require_flat(result)
-    segments = most_segments(result["elapsed"], steps * (256_000 + STEP_BYTES), SAMPLES)
+    segments = most_segments(result["elapsed"], steps * (256_000 + STEP_BYTES), BESIDES)
     if result["segments"] > segments:
         wrong.append(f"{result['segments']} segments, {segments} at most")
     saved, sums = create_trial(str(run)).tensor("weight").series("mean")
