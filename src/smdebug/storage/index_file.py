@@ -87,7 +87,9 @@ class IndexFile:
         self.worker = name.worker
         self._cache = cache
         self._bytes = IndexBytes(store, key)
+        # Column chunks whose checksums, and whose pages, were looked at.
         self._checked: set[int] = set()
+        self._walked: set[int] = set()
         try:
             self._open()
         except IndexReaderException as error:
@@ -301,7 +303,11 @@ class IndexFile:
                 self._cache.put((self.key, group, name), found[name])
         return found
 
-    def _check_pages(self, group: int, leaf: int, data: memoryview) -> None:
+    def _check_pages(self, group: int, leaf: int) -> None:
+        place = group * self.metadata.num_columns + leaf
+        if place in self._walked:
+            return
+        data = self._bytes.view(*self._ranges[place])
         # A row has one value of each column, but for a shape.
         rows = self.metadata.row_group(group).num_rows
         is_shape = leaf == self._leaf.get("shape")
@@ -309,11 +315,13 @@ class IndexFile:
             check_pages(data, rows * (DIMENSIONS + 1) if is_shape else rows)
         except IndexReaderException as error:
             raise IndexReaderException(f"{self.key}: {error}") from error
+        self._walked.add(place)
 
     def _verify(self, group: int, names: Iterable[str], along: bool = True) -> None:
         # Columns without a value are a few bytes that nobody would ever read; they are checked
         # along, so that no byte of the file is out of sight.
         empty = [name for name in self._leaf if along and not self._present(group, name)]
+        names = list(names)
         base = group * self.metadata.num_columns
         leaves = [base + self._leaf[name] for name in (*names, *empty)]
         unchecked = [leaf for leaf in leaves if leaf not in self._checked]
@@ -326,8 +334,10 @@ class IndexFile:
                 raise IndexReaderException(
                     f"{self.key}: column {name} at offset {first} fails its checksum"
                 )
-            self._check_pages(group, leaf - base, data)
             self._checked.add(leaf)
+        # Those without a value are not decoded here: nothing is made of what they claim.
+        for name in names:
+            self._check_pages(group, self._leaf[name])
 
     def _present(self, group: int, name: str) -> bool:
         if name not in self._leaf:
