@@ -118,7 +118,7 @@ def earlier_names(store: Store, worker: str) -> Iterator[tuple[str, str]]:
             earlier = CollectionManager.from_json_dict(content)
         except KeyError:
             continue
-        except SMDebugError as error:
+        except (ValueError, RecursionError, SMDebugError) as error:
             logger.warning("%s/%s cannot be read: %s", store.url, key, error)
             continue
         for name, collection in earlier.get_collections().items():
