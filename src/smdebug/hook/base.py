@@ -327,6 +327,7 @@ class BaseHook(HookCollections):
         """Publishes everything saved so far, the present step included, and waits for it."""
         if self._saves():
             with self._entered():
+                self._write_changed_collections()
                 self._hand_over()
                 self._hand_over_early()
                 self._write_changed_collections()
@@ -366,6 +367,7 @@ class BaseHook(HookCollections):
             return
         if self._ready and self._saves():
             with self._entered():
+                self._write_changed_collections()
                 self._hand_over()
                 self._hand_over_early()
                 self._write_collections()
@@ -482,8 +484,14 @@ class BaseHook(HookCollections):
         """Gives the step before to the writer, if there is one; a failure does not keep it."""
         try:
             if self._capture is not None and self._guard.failed is None:
+                # First: a run without it cannot be opened, whatever was published.
+                self._write_changed_collections()
                 self._hand_over(finish=True)
                 self._write_changed_collections()
+        except Exception:
+            if self._capture is not None:
+                self._lost_steps.add(self._capture.step.number)
+            raise
         finally:
             self._lose_present()
             self._capture = None
