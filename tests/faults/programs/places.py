@@ -11,6 +11,7 @@ from pathlib import Path
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
+_AT_FDCWD, _EXCHANGE = -100, 2
 _CAPSET = 126 if os.uname().machine == "x86_64" else 91
 _CAPABILITY_VERSION = 0x20080522
 # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: with them the modes of files mean nothing.
@@ -64,8 +65,11 @@ def remove(path: Path) -> None:
 
 def replace(path: Path) -> None:
     """Puts a file in the place of a directory, which moves away."""
-    path.rename(path.with_name(f"{path.name}-moved"))
-    path.write_text("in the way")
+    moved = path.with_name(f"{path.name}-moved")
+    moved.write_text("in the way")
+    # At once: in between, the writer would make a new directory.
+    if _LIBC.renameat2(_AT_FDCWD, os.fsencode(path), _AT_FDCWD, os.fsencode(moved), _EXCHANGE):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
 
 
 def deny(path: Path) -> None:
