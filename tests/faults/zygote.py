@@ -37,6 +37,8 @@ class Zygote:
     """Starts processes. Close it at the end."""
 
     def __init__(self) -> None:
+        # Those that nobody has waited for: a test has failed meanwhile.
+        self._alive: set[int] = set()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -54,6 +56,7 @@ class Zygote:
             message = [json.dumps(request).encode()]
             socket.send_fds(self._socket, message, [theirs.fileno(), errors.fileno()])
         pid = int(self._socket.recv(_MOST))
+        self._alive.add(pid)
         return Running(self, pid, ours, errors)
 
     def run(self, job: Callable[..., None], *arguments: Any, **options: Any) -> list[str]:
@@ -65,9 +68,13 @@ class Zygote:
 
     def wait(self, pid: int) -> int:
         self._socket.send(json.dumps({"wait": pid}).encode())
-        return int(self._socket.recv(_MOST))
+        code = int(self._socket.recv(_MOST))
+        self._alive.discard(pid)
+        return code
 
     def close(self) -> None:
+        for pid in self._alive:
+            os.kill(pid, signal.SIGKILL)
         self._socket.close()
         self._process.wait(PATIENCE)
 
