@@ -97,7 +97,8 @@ def test_a_narrow_terminal(tmp_path: Path, columns: int) -> None:
     findings = [Finding(rule, 0, "found") for rule in rules]
     write_findings(LocalStore(tmp_path / "a-run-with-a-long-name"), findings)
     code, shown = on_terminal(tmp_path, "ls", COLUMNS=str(columns))
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    # On a slow machine there was a bar, which moves about.
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     assert code == 0
     assert max(map(len, plain.splitlines())) <= columns
     # What is left of it is whole.
@@ -151,7 +152,7 @@ def test_damaged_runs_are_lines_like_others(tmp_path: Path) -> None:
     assert "checksum" in found["bytes"]["problem"]
     assert "not JSON" in found["collections"]["problem"]
     assert "checksum" in found["findings"]["problem"]
-    assert "0 of 1 collections files" in found["gone"]["problem"]
+    assert "there is no collections file of worker worker_0" in found["gone"]["problem"]
     assert "4 of 5 runs are damaged; smdebug check" in ended.stderr
     shown = smdebug(tmp_path, "ls")
     assert shown.stdout.count("damaged") >= 4
@@ -163,7 +164,8 @@ import sys
 from smdebug.storage.claim import Claim
 from smdebug.storage.local import LocalStore
 
-Claim(LocalStore(sys.argv[1]), "worker_0").take()
+claim = Claim(LocalStore(sys.argv[1]), "worker_0")
+claim.take()
 print("taken", flush=True)
 sys.stdin.readline()
 """

@@ -217,7 +217,8 @@ from smdebug.storage.writer import RunWriter
 from smdebug.testing.runs import default_collections
 
 store = LocalStore(sys.argv[1])
-Claim(store, "worker_0").take()
+claim = Claim(store, "worker_0")
+claim.take()
 writer = RunWriter(store, "worker_0", "v2")
 writer.write_collections(default_collections().to_json())
 print("begun", flush=True)
