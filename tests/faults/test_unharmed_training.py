@@ -193,10 +193,15 @@ def test_a_bucket_that_fails_for_good(
 
 @pytest.mark.filterwarnings("ignore:.*utcnow.*:DeprecationWarning")
 def test_a_bucket_that_is_slow(trainings: Trainings, tally: Tally, proxy: Unreliable) -> None:
-    # It answers nothing until training has made its last step, and loses nothing.
+    # It answers nothing until training has made its last step, and loses nothing: there is room
+    # in the queue for all of it.
+    def fields(seed: int) -> dict[str, Any]:
+        options = {**somehow(seed)["options"], "queue_bytes": 1 << 26}
+        return {**bucket_fields(f"slow-{seed}"), "flushes": [], "options": options}
+
     attempts(
         trainings, tally, "S3 that is slow", amount(4, 1),
-        lambda seed: {**bucket_fields(f"slow-{seed}"), "flushes": []},
+        fields,
         {"now": proxy.hold, "closing": proxy.release, "over": proxy.heal},
         lambda answer: "steps are lost" if "is not complete" in answer.log else "",
     )  # fmt: skip
