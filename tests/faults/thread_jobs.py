@@ -135,8 +135,14 @@ def used_after_close(line: Line, path: str) -> None:
     train_step(model, 0)
     hook.close()
 
+    other = make_model()
+
     def use() -> None:
         train_step(model, 1)
+        hook.register_module(other).remove()
+        hook.register_loss(nn.MSELoss())
+        hook.register_module(other)
+        assert not other._forward_pre_hooks
         hook.save_scalar("late", 1)
         hook.save_tensor("late_too", np.ones(2))
         hook.flush()

@@ -215,7 +215,6 @@ class Hook(BaseHook):
             self._on_forward(registration, args, kwargs)
 
         watched = self._activations
-        detach = around_forward(module, begin, watched.root_ended, lambda: watched.runs_eagerly)
 
         def remove() -> None:
             detach()
@@ -225,13 +224,18 @@ class Hook(BaseHook):
             self._gradients.forget(registration)
             self._plan.forget()
 
-        for fed in self._fed:
-            self._known_regexes |= include_layers(fed, registration.kinds())
-        self._collections_asked_for = True
-        self._registrations[registration] = Handle(remove)
-        # The steps of the others save its parameters too.
-        self._plan.forget()
-        return self._registrations[registration]
+        with self._lock:
+            if self._closed:
+                # Nothing would take it off again.
+                return Handle(lambda: None)
+            detach = around_forward(module, begin, watched.root_ended, lambda: watched.runs_eagerly)
+            for fed in self._fed:
+                self._known_regexes |= include_layers(fed, registration.kinds())
+            self._collections_asked_for = True
+            self._registrations[registration] = Handle(remove)
+            # The steps of the others save its parameters too.
+            self._plan.forget()
+            return self._registrations[registration]
 
     def register_hook(self, module: torch.nn.Module) -> Handle:
         """Does what `register_module` does, or `register_loss` when it is a loss."""
@@ -268,16 +272,18 @@ class Hook(BaseHook):
         def after(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             self._take_loss(name, args, kwargs, output)
 
-        callback = Callback(after, takes=4)
-        hooks.add(loss_module.register_forward_hook(callback, with_kwargs=True))
-
         def remove() -> None:
             hooks.remove()
             self._losses.pop(loss_module, None)
 
-        self._know_loss(name)
-        self._losses[loss_module] = Handle(remove)
-        return self._losses[loss_module]
+        with self._lock:
+            if self._closed:
+                return Handle(lambda: None)
+            callback = Callback(after, takes=4)
+            hooks.add(loss_module.register_forward_hook(callback, with_kwargs=True))
+            self._know_loss(name)
+            self._losses[loss_module] = Handle(remove)
+            return self._losses[loss_module]
 
     def _know_loss(self, name: str) -> None:
         if name not in self._known_losses:
