@@ -6,6 +6,7 @@ run, or a part of them, or others.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
@@ -24,7 +25,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.check import check_run
 from smdebug.storage.findings import Finding, read_reports, write_findings, write_report
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.layout import END_KEY, event_format, parse_index_key
 from smdebug.storage.memory import MemoryStore
 from smdebug.storage.raw import VALUE_COLUMNS
 from smdebug.storage.writer import RunWriter
@@ -68,6 +69,7 @@ class Run:
         asked: what there is to ask about.
         truth: everything that the sound run says, by question.
         before: everything that it said at the earlier moment.
+        alone: everything that it would say with the index of one worker only, for each of several.
         remarks: what a check remarks about the sound run.
     """
 
@@ -77,6 +79,7 @@ class Run:
     asked: Asked
     truth: Truth
     before: Truth
+    alone: list[Truth]
     remarks: set[tuple[str, int]]
 
 
@@ -164,9 +167,17 @@ def run_of(kind: str) -> Run:
     others = add_findings(others, 7)
     asked, truth = truth_of(stored(files))
     _, before = truth_of(stored(earlier), asked)
+    alone = [truth_of(stored(of_worker(files, each)), asked)[1] for each in KINDS[kind][1]]
     report = check_run(stored(files))
     assert report.damages == []
-    return Run(files, earlier, others, asked, truth, before, remarks_of(report))
+    return Run(files, earlier, others, asked, truth, before, alone, remarks_of(report))
+
+
+def of_worker(files: Files, worker: str) -> Files:
+    """A run without the index files of other workers."""
+    names = {key: parse_index_key(key) for key in files}
+    return {key: data for key, data in files.items()
+            if (name := names[key]) is None or name.worker == worker}  # fmt: skip
 
 
 class RemoteStore(MemoryStore):
@@ -556,12 +567,16 @@ def may_be(question: str, facts: Facts, run: Run, done: Damage) -> bool:
     """Whether an answer is not that of the sound run, and yet as good as can be.
 
     A file that is gone is missed only where another one names it; what it said is not there then,
-    or is what was said before it was written. So it is with a collections file of an earlier time:
-    nobody knows that there was a later one.
+    or is what was said before it was written. Who names no worker is answered by the first that has
+    the step. So it is with a collections file of an earlier time, too: nobody knows that there was
+    a later one.
     """
-    expected, before = run.truth.get(question, {}), run.before.get(question, {})
+    before = run.before.get(question, {})
     if done.what == "a file deleted":
-        return all(value in (expected.get(key), before.get(key)) for key, value in facts.items())
+        known = [run.truth[question], before]
+        if question.startswith("tensor "):
+            known += [each[question] for each in run.alone]
+        return all(value in [each.get(key) for each in known] for key, value in facts.items())
     stale = done.what == "a file of an earlier time" and question == "collections"
     return stale and facts == before
 
@@ -570,12 +585,24 @@ def may_be_silent(run: Run, done: Damage) -> bool:
     """Whether a check may say nothing: everything that leads anywhere is as it was written."""
     if done.what in ("a file deleted", "a file of an earlier time", "a file twice"):
         return True
-    # Event files of v1 that no index file names any more: their steps were saved again.
-    named = b"".join(data for key, data in run.files.items() if key.endswith(".json"))
-    return all(
-        key.startswith("events/") and key in run.files and key.encode() not in named
-        for key in done.keys
-    )
+    return all(_leads_nowhere(run, key, done.files.get(key, b"")) for key in done.keys)
+
+
+def _leads_nowhere(run: Run, key: str, data: bytes) -> bool:
+    """Whether only records of v1 have changed that no index names: they were saved again since."""
+    sound = run.files.get(key, b"")
+    if event_format(key) != "v1" or not sound:
+        return False
+    named = np.zeros(len(sound), bool)
+    for each, content in run.files.items():
+        index = json.loads(content) if each.startswith("index/") and content else {"meta": {}}
+        if index["meta"].get("event_file_name") == key:
+            for record in index["tensor_payload"]:
+                named[record["start_idx"] : record["start_idx"] + record["length"]] = True
+    if len(data) != len(sound):
+        return not named.any()
+    changed = np.frombuffer(data, np.uint8) != np.frombuffer(sound, np.uint8)
+    return not (changed & named).any()
 
 
 def _check(run: Run, done: Damage, remote: bool, about: str, outcome: Outcome) -> bool:
