@@ -85,7 +85,7 @@ def attempts(
         wrong += filter(None, [expects(answer)])
         if wrong:
             found[seed] = [*wrong, str(job)]
-    remark = "; ".join([f"{failed} runs lost steps, and said which", *refused])
+    remark = "; ".join([f"{failed} said they are not complete, and why", *refused])
     tally.add(1, what, tried, tried - len(found), remark)
     assert not found, "\n".join(f"seed {seed}: {wrong}" for seed, wrong in found.items())
     if refused:
