@@ -138,9 +138,8 @@ def write_job(
     uncompacted = copied(store)
     for writer in writers:
         writer.close(end=True)
-    if compacted:
-        return earlier, copied(store)
-    return earlier, {**uncompacted, END_KEY: b""}
+    # The mark of the end says when that was; nothing that is asked depends on it.
+    return earlier, {**(copied(store) if compacted else uncompacted), END_KEY: b""}
 
 
 def add_findings(files: Files, number: int) -> Files:
@@ -506,12 +505,20 @@ def try_damages(kind: str, numbers: Sequence[int]) -> Outcome:
     """Damages a run in the ways with these numbers, and asks it everything each time."""
     # Everything is over: nothing is waited for.
     os.environ["SMDEBUG_MISSING_EVENT_FILE_RETRY_LIMIT"] = "0"
-    logging.getLogger("smdebug").setLevel(logging.CRITICAL)
+    logger = logging.getLogger("smdebug")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
     run = run_of(kind)
     outcome = Outcome()
-    for number in numbers:
-        rng = random.Random(f"{SEED} {kind} {number}")
-        _try_one(run, damage(run, rng), rng.random() < 0.25, f"{kind}, number {number}", outcome)
+    try:
+        for number in numbers:
+            rng = random.Random(f"{SEED} {kind} {number}")
+            which = f"{kind}, number {number}"
+            _try_one(run, damage(run, rng), rng.random() < 0.25, which, outcome)
+    finally:
+        # In the checks this is the process of other tests, too.
+        logger.setLevel(before)
+        del os.environ["SMDEBUG_MISSING_EVENT_FILE_RETRY_LIMIT"]
     return outcome
 
 

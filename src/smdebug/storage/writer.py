@@ -425,14 +425,14 @@ class RunWriter:
         return published and not self.store.remote and not self.store.exists()
 
     def _begin_anew(self) -> None:
-        """Says what is gone with a directory; what comes is saved to a new one."""
+        """Says what is gone with a directory, once it is known that there can be a new one."""
+        if self._collections:
+            self._write_collections()
         logger.warning(
             "%s was removed while a job saves to it: what was published before is gone, all steps "
             "up to %d; those to come are saved there", self.store.url, self._last_published,
         )  # fmt: skip
         self._last_published = None
-        if self._collections:
-            self._write_collections()
 
     def _make_room(self, weight: int, step: int | None = None) -> None:
         with self._changed:
