@@ -9,6 +9,7 @@ All regexes of a run share one number of steps; beyond it they match nothing.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import logging
 import re
@@ -173,6 +174,15 @@ def _is_start(item: Any, tree: Any) -> bool:
     )
 
 
+def _with_flags(state: Any, flags: int) -> Any:
+    """What the parser knows, with the flags of a group such as `(?i:...)`."""
+    if flags == state.flags:
+        return state
+    changed = copy.copy(state)
+    changed.flags = flags
+    return changed
+
+
 class _Automaton:
     """The states of a regex, and where each character leads.
 
@@ -217,9 +227,12 @@ class _Automaton:
             return self._add(_CHARACTER, self._compiled(item), following)
         if name == "SUBPATTERN":
             _, added, removed, inner = value
-            if added or removed:
-                raise _GivenUp("flags of a group are not followed")
-            return self._sequence(inner, following)
+            outside = self._state
+            self._state = _with_flags(outside, (outside.flags | added) & ~removed)
+            try:
+                return self._sequence(inner, following)
+            finally:
+                self._state = outside
         if name == "BRANCH":
             ways = [self._sequence(inner, following) for inner in value[1]]
             return self._add(_WAYS, None, *ways)
