@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _nobody_handles_it() -> Iterator[None]:
+    # Whatever hooks other tests of this process have left open.
+    TERMINATION._hooks.clear()
+    TERMINATION._stop_listening()
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, before)
