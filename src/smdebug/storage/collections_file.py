@@ -13,6 +13,7 @@ import crc32c
 
 from smdebug.exceptions import IndexReaderException, SMDebugValueError
 from smdebug.storage.layout import parse_collections_worker
+from smdebug.storage.limits import json_object
 
 if TYPE_CHECKING:
     from smdebug.storage.store import Buffer
@@ -67,12 +68,7 @@ def decode_collections(data: Buffer, key: str) -> CollectionsFile:
     seal = _SEAL.search(data)
     if seal is not None and crc32c.crc32c(data[: seal.start()]) != int(seal[1], 16):
         raise IndexReaderException(f"{key}: the file fails its checksum")
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise IndexReaderException(f"{key}: not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise IndexReaderException(f"{key}: expected a JSON object")
+    content = json_object(data, key)
     meta = content.get(_META)
     if not isinstance(meta, dict):
         return CollectionsFile(content, None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.limits import read_json_text
+from smdebug.storage.limits import json_object, read_json_text
 from smdebug.storage.sealed_name import has_seal, is_sealed, sealed_name
 
 if TYPE_CHECKING:
@@ -85,13 +85,7 @@ def checked_request(data: bytes, key: str) -> dict[str, Any]:
     """
     if has_seal(key) and not is_sealed(key, data):
         raise IndexReaderException(f"{key}: damaged: its checksum is not that of its name")
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise IndexReaderException(f"{key}: not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise IndexReaderException(f"{key}: expected a JSON object")
-    return content
+    return json_object(data, key)
 
 
 def _whole(value: Any) -> int | None:

@@ -5,7 +5,8 @@ What our own writers make stays far below. docs/guarantees.md tells users.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import IndexReaderException
 
@@ -61,3 +62,18 @@ def check_json(data: bytes, key: str) -> bytes:
 def read_json_text(store: Store, key: str) -> bytes:
     """The text of a JSON file, which is not parsed yet; see `read_small` and `check_json`."""
     return check_json(read_small(store, key), key)
+
+
+def json_object(data: bytes, key: str) -> dict[str, Any]:
+    """What a JSON file says that holds one object.
+
+    Raises:
+        IndexReaderException: it is none.
+    """
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise IndexReaderException(f"{key}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise IndexReaderException(f"{key}: expected a JSON object")
+    return content
