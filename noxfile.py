@@ -233,11 +233,11 @@ def peer_python(session: nox.Session) -> str:
     """The interpreter of the environment of smdebug 1.0.34, made on first use."""
     python = (PEER / "bin" / "python").absolute()
     if not python.exists():
-        session.run(sys.executable, "-m", "venv", str(PEER), external=True)
+        session.run_install(sys.executable, "-m", "venv", str(PEER), external=True)
     once(
         PEER,
         PEER_PACKAGES,
-        lambda: session.run(
+        lambda: session.run_install(
             str(python), "-m", "pip", "install", "--quiet", *PEER_PACKAGES, external=True
         ),
     )
