@@ -70,7 +70,7 @@ def cost(result: dict[str, Any]) -> str:
     return (
         f"{1e6 * first[0]:.0f} us of the training thread a step in the first tenth; the last is "
         f"{last[0] / first[0]:.2f} of it, {last[0] / second[0]:.2f} of the second (wall "
-        f"{last[1] / first[1]:.2f}, {last[1] / second[1]:.2f})"
+        f"{last[1] / first[1]:.2f}, {last[1] / second[1]:.2f}), waited {result['waited']:.1f} s"
     )
 
 
