@@ -36,8 +36,8 @@ from smdebug.hook.collections import HookCollections
 from smdebug.hook.current import set_hook
 from smdebug.hook.earlier import earlier_names
 from smdebug.hook.guard import Entered, Guard
-from smdebug.hook.lost import LostSteps
 from smdebug.hook.metrics_file import MetricsFile
+from smdebug.hook.missing import Missing
 from smdebug.hook.output import DryOutput, Output, RunOutput
 from smdebug.hook.plan import Want
 from smdebug.hook.resume import Resume
@@ -127,8 +127,7 @@ class BaseHook(HookCollections):
         # What a user saved before the step it is for began.
         self._early: StepCapture | None = None
         self._saved: dict[ModeKeys, int] = {}
-        # Those that the writer was not given; it knows itself what it could not write.
-        self._lost_steps = LostSteps()
+        self._missing = Missing()
         self._collections_wait = 0.0
         self._writes = True
         self._closed = self._ready = False
@@ -360,10 +359,7 @@ class BaseHook(HookCollections):
         if output is not None:
             output.update(stats)
         if self._guard.failed is not None:
-            lost = () if output is None else output.lost_steps()
-            # They were counted when they were handed over.
-            stats.saved_steps = max(stats.saved_steps - len(lost), 0)
-            stats.lost_steps = self._lost_steps.joined_with(lost).count
+            self._missing.correct(stats, output)
         return stats
 
     def close(self) -> None:
@@ -394,13 +390,16 @@ class BaseHook(HookCollections):
                     self._attempt(self._detach)
             self._close_output()
             with self._lock:
-                self._free_memory()
+                # Adapters keep things there for steps to come.
+                self._plan.forget()
             atexit.unregister(self._at_exit)
             TERMINATION.forget(self)
             self._ended = True
             if self._last_output is not None:
                 logger.info("%s: %s", self.out_dir, self.stats())
-            self._say_what_is_missing()
+            if self._guard.failed is not None:
+                output = self._output or self._last_output
+                self._missing.say(self.out_dir, output, self._guard.failed)
         self._guard.raise_if_asked()
 
     def _end_run(self) -> None:
@@ -414,7 +413,8 @@ class BaseHook(HookCollections):
                     self._hand_over_early()
                     self._write_collections()
                     self._resume.look(self.last_saved_step, self._publish, at_end=True)
-            self._lose_present()
+            if self._guard.failed is not None:
+                self._missing.add_rest(self._capture)
             self._closed = True
             self._capture = self._early = None
             if self._output is not None:
@@ -437,17 +437,6 @@ class BaseHook(HookCollections):
         if not supervisor.must_end_first:
             # Only now is everything there that the rules have to look at.
             self._attempt(supervisor.close)
-
-    def _say_what_is_missing(self) -> None:
-        if self._guard.failed is None:
-            return
-        output = self._output or self._last_output
-        given = () if output is None else output.lost_steps()
-        lost = self._lost_steps.joined_with(given)
-        logger.warning(
-            "the run in %s is not complete (lost: %s): %s",
-            self.out_dir, lost if lost.count else "no step", self._guard.failed,
-        )  # fmt: skip
 
     def __enter__(self: _Hook) -> _Hook:
         return self
@@ -536,7 +525,8 @@ class BaseHook(HookCollections):
         except Exception:
             self._capture = None
             raise
-        self._lose_present()
+        if self._guard.failed is not None:
+            self._missing.add_rest(self._capture)
         # Not after Ctrl-C: it is handed over once more, by `close` or by the next step.
         self._capture = None
 
@@ -580,29 +570,17 @@ class BaseHook(HookCollections):
 
     def _lose(self, step: Step) -> None:
         """Notes, after a failure, that a step is not saved, if it would have been."""
-        plan = self._plan.at(step.mode, step.mode_step) if self._writes else None
-        if self._early is not None or (plan is not None and plan.saving):
-            self._lost_steps.add(step.number)
+        if self._early is not None:
+            self._missing.add(step.number)
+        elif self._writes:
+            self._missing.add_planned(step, self._plan)
         self._early = None
-        self._free_memory()
-
-    def _free_memory(self) -> None:
-        """Lets go of what adapters keep for steps to come, which are not saved any more."""
-        if self._ready:
-            self._plan.forget()
-
-    def _lose_present(self) -> None:
-        """Notes, after a failure, that the rest of the present step is not saved."""
-        capture = self._capture
-        if capture is None or self._guard.failed is None:
-            return
-        if capture.holds_anything or (capture.plan is not None and capture.plan.saving):
-            self._lost_steps.add(capture.step.number)
+        self._missing.let_go(self._plan)
 
     def _lose_saved(self) -> None:
         """Notes, after a failure, that what a user saves at the present step is not."""
         if self._guard.failed is not None and self._writes and not (self._closed or self._forked):
-            self._lost_steps.add(self._steps.current().number)
+            self._missing.add(self._steps.current().number)
 
     def _attempt(self, work: Callable[[], None]) -> None:
         """Does something for which others may need the lock; a failure goes to the guard."""
@@ -726,7 +704,7 @@ class BaseHook(HookCollections):
             elif finish:
                 self._output.finish_step()
         except Exception:
-            self._lost_steps.add(self._capture.step.number)
+            self._missing.add(self._capture.step.number)
             raise
 
     def _hand_over_early(self) -> None:
@@ -736,7 +714,7 @@ class BaseHook(HookCollections):
             try:
                 self._submit(early.step, early.time, early.taken, finish=False)
             except Exception:
-                self._lost_steps.add(early.step.number)
+                self._missing.add(early.step.number)
                 self._early = None
                 raise
         self._early = None
