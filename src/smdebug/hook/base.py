@@ -13,21 +13,16 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
 from smdebug.config import checks, environment
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.job_file import (
-    DEFAULT_SAGEMAKER_OUTDIR,
-    read_job_file,
-    read_tensorboard_dir,
-)
+from smdebug.config.job_file import read_job_file, read_tensorboard_dir
 from smdebug.config.save import DEFAULT_SAVE_CONFIG_INTERVAL
 from smdebug.exceptions import (
     RuleEvaluationConditionMet,
-    SMDebugRuntimeError,
     SMDebugTypeError,
     SMDebugValueError,
 )
@@ -36,20 +31,18 @@ from smdebug.hook.collections import HookCollections
 from smdebug.hook.current import set_hook
 from smdebug.hook.earlier import earlier_names
 from smdebug.hook.guard import Entered, Guard
-from smdebug.hook.metrics_file import MetricsFile
 from smdebug.hook.missing import Missing
-from smdebug.hook.output import DryOutput, Output, RunOutput
+from smdebug.hook.output import DryOutput
+from smdebug.hook.place import checked_out_dir, open_run, require_free
 from smdebug.hook.plan import Want
 from smdebug.hook.resume import Resume
 from smdebug.hook.stats import HookStats
 from smdebug.hook.steps import StepCounter, step_number
 from smdebug.hook.supervisor import Supervisor, request_of
-from smdebug.hook.tensorboard import TensorboardFiles
 from smdebug.hook.termination import TERMINATION
+from smdebug.hook.worker import CHIEF_WORKER, Worker
 from smdebug.storage.arrow import warm_up
-from smdebug.storage.claim import Claim, Claimed
-from smdebug.storage.layout import END_KEY, TENSORBOARD_FOLDER, collections_key
-from smdebug.storage.patient import patient
+from smdebug.storage.claim import Claimed
 from smdebug.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -59,8 +52,8 @@ if TYPE_CHECKING:
     from smdebug.config.job_file import JobSource
     from smdebug.config.options import HookOptions
     from smdebug.hook.capture import Taken
-    from smdebug.hook.export import Export
     from smdebug.hook.history import Step
+    from smdebug.hook.output import Output
     from smdebug.mode_keys import ModeKeys
     from smdebug.reductions import Array
     from smdebug.storage.control import StopRequest
@@ -70,7 +63,6 @@ _Hook = TypeVar("_Hook", bound="BaseHook")
 
 logger = logging.getLogger("smdebug.hook")
 
-CHIEF_WORKER = "worker_0"
 # Making the collections file, which takes longer the more names there are, is at most one part in
 # so many of the time.
 _COLLECTIONS_SHARE = 20
@@ -78,14 +70,6 @@ _SCALAR = Want(raw=True, reductions=(), collections=(CollectionKeys.SCALARS,))
 _METRIC = Want(
     raw=True, reductions=(), collections=(CollectionKeys.SCALARS, CollectionKeys.SM_METRICS)
 )
-
-
-class Worker(NamedTuple):
-    """This process among those of a job."""
-
-    name: str = CHIEF_WORKER
-    workers: int = 1
-    chief: bool = True
 
 
 class BaseHook(HookCollections):
@@ -112,7 +96,7 @@ class BaseHook(HookCollections):
             # The platform's own setting comes first: it copies what is there, and nothing else.
             options = options.with_tensorboard(read_tensorboard_dir())
         super().__init__(options)
-        self.out_dir = _checked_out_dir(options)
+        self.out_dir = checked_out_dir(options)
         self._store = open_store(self.out_dir)
         self._steps = StepCounter()
         self._guard = Guard(options.on_error)
@@ -134,7 +118,7 @@ class BaseHook(HookCollections):
         self._supervisor = Supervisor(self._rules, options, self._store, self._steps)
         worker = self._worker()
         if not options.dry_run and self._is_writer(worker):
-            self._require_free(worker.name)
+            require_free(self._store, options, self.out_dir, worker.name)
         self._resume = Resume(options, self._store, self._steps)
         self.last_saved_step = self._resume.restore(worker.name, worker.workers)
         if not options.dry_run and self._is_writer(worker):
@@ -777,53 +761,16 @@ class BaseHook(HookCollections):
             return DryOutput()
         if not self._writes:
             return None
-        return RunOutput(
-            patient(self._store, environment.store_retry_seconds()),
+        return open_run(
+            self._store,
+            self._options,
             worker,
             self._options.format or self._resume.format(worker) or environment.storage_format(),
-            self._options.flush_seconds,
-            self._options.queue_bytes,
-            self._exports(worker),
             reopen=self._options.resume and self._worker().chief,
         )
 
-    def _exports(self, worker: str) -> list[Export]:
-        """What is told of the steps besides the run."""
-        found: list[Export] = []
-        directory = environment.metrics_directory()
-        if directory is not None:
-            found.append(MetricsFile(directory))
-        if self.tensorboard_dir is not None:
-            other = None if worker == CHIEF_WORKER else worker
-            found.append(TensorboardFiles(self.tensorboard_dir, other))
-        return found
-
     def _is_writer(self, worker: Worker) -> bool:
         return worker.chief or self.save_all_workers
-
-    def _require_free(self, worker: str) -> None:
-        """Refuses a directory in which this worker has finished, or another process is at work.
-
-        Raises:
-            StoreError: an object store is not there, gives no answer, or says no.
-        """
-        Claim(self._store, worker).check()
-        if self.tensorboard_dir is not None:
-            next(open_store(self.tensorboard_dir).list(END_KEY), None)
-        if self._options.tensorboard_dir is None:
-            # In a run that somebody else began, it may be a link to somewhere else.
-            self._store.path(f"{TENSORBOARD_FOLDER}/x")
-        if self._options.resume or not self._holds(END_KEY):
-            return
-        if any(self._holds(collections_key(worker, classic)) for classic in (False, True)):
-            raise SMDebugRuntimeError(
-                f"out_dir must be a directory without a finished run, got {self.out_dir}, which "
-                f"has one ({END_KEY}); choose another directory, remove that one, or give "
-                "resume=True to go on with it"
-            )
-
-    def _holds(self, key: str) -> bool:
-        return next(iter(self._store.list(key)), None) is not None
 
     def _write_changed_collections(self, now: bool = False) -> None:
         """Writes the collections file if there are new names.
@@ -857,16 +804,6 @@ class BaseHook(HookCollections):
         self._resume.stop()
         if self._output is not None:
             self._output.leave()
-
-
-def _checked_out_dir(options: HookOptions) -> str:
-    if options.out_dir is not None:
-        return options.out_dir
-    if environment.in_sagemaker():
-        return DEFAULT_SAGEMAKER_OUTDIR
-    raise SMDebugRuntimeError(
-        "out_dir must be a directory or a URL to save to, got None; give the hook an out_dir"
-    )
 
 
 def _close_at_exit(hook: BaseHook) -> None:
