@@ -6,13 +6,10 @@ elsewhere: the plan decides, the capture holds, the output writes, the guard mee
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
 import logging
-import os
 import threading
 import time
-import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -27,6 +24,7 @@ from smdebug.exceptions import (
     SMDebugValueError,
 )
 from smdebug.hook.capture import StepCapture, TakenArray
+from smdebug.hook.closing import Closing, close_at_exit
 from smdebug.hook.collections import HookCollections
 from smdebug.hook.current import set_hook
 from smdebug.hook.earlier import earlier_names
@@ -102,8 +100,7 @@ class BaseHook(HookCollections):
         self._guard = Guard(options.on_error)
         self._stats = HookStats()
         self._lock = threading.RLock()
-        # Held while the hook is closed, so that a second call waits for the first.
-        self._closing = threading.RLock()
+        self._closing = Closing()
         self._output: Output | None = None
         # Where the steps went, once the hook is closed.
         self._last_output: Output | None = None
@@ -127,7 +124,7 @@ class BaseHook(HookCollections):
         if not options.dry_run:
             # The last time that the training thread waits for the store.
             self._supervisor.look_around()
-        _close_at_exit(self)
+        close_at_exit(self)
         set_hook(self)
 
     @classmethod
@@ -362,29 +359,9 @@ class BaseHook(HookCollections):
             detach: take it off what it watches. False where the process is about to end, and a
                 thread of its own closes the hook while training goes on.
         """
-        if self._ended or self._forked:
-            return
-        # Whatever Ctrl-C leaves undone is done by the next call: each part may be done twice.
-        with self._closing:
-            if self._ended:
-                return
-            self._end_run()
-            if detach:
-                with self._lock:
-                    self._attempt(self._detach)
-            self._close_output()
-            with self._lock:
-                # Adapters keep things there for steps to come.
-                self._plan.forget()
-            atexit.unregister(self._at_exit)
-            TERMINATION.forget(self)
-            self._ended = True
-            if self._last_output is not None:
-                logger.info("%s: %s", self.out_dir, self.stats())
-            if self._guard.failed is not None:
-                output = self._output or self._last_output
-                self._missing.say(self.out_dir, output, self._guard.failed)
-        self._guard.raise_if_asked()
+        # In this order: a hook that came from another process has no end of its own.
+        if not (self._forked or self._closing.done):
+            self._closing.close(self, detach)
 
     def _end_run(self) -> None:
         """Hands over what was saved; from then on nothing is saved any more."""
@@ -403,24 +380,6 @@ class BaseHook(HookCollections):
             self._capture = self._early = None
             if self._output is not None:
                 self._last_output, self._output = self._output, None
-
-    def _close_output(self) -> None:
-        output, supervisor = self._last_output, self._supervisor
-        # Not under the lock: training goes on, and rules that are at work may save something.
-        closing = Entered(self._closing, self._stats, self._guard)
-        if supervisor.must_end_first:
-            with closing:
-                if output is not None and self._guard.failed is None:
-                    output.finish_step()
-                    output.flush()
-            self._attempt(supervisor.close)
-        with closing:
-            if output is not None:
-                # In a SageMaker job the platform says when the job is over.
-                output.close(end=self._worker().chief and not environment.in_sagemaker())
-        if not supervisor.must_end_first:
-            # Only now is everything there that the rules have to look at.
-            self._attempt(supervisor.close)
 
     def __enter__(self: _Hook) -> _Hook:
         return self
@@ -790,7 +749,7 @@ class BaseHook(HookCollections):
             ended = time.perf_counter()
             self._collections_wait = ended + _COLLECTIONS_SHARE * (ended - began)
 
-    _forked = _ended = False
+    _forked = False
 
     def _at_exit(self) -> None:
         self.close()
@@ -798,28 +757,9 @@ class BaseHook(HookCollections):
     def _after_fork(self) -> None:
         # The writer's thread and the claim are the parent's.
         self._forked = True
-        # The threads that held them are not here.
-        self._lock, self._closing = threading.RLock(), threading.RLock()
+        # The threads that held their locks are not here.
+        self._lock, self._closing = threading.RLock(), Closing()
         self._capture = self._early = None
         self._resume.stop()
         if self._output is not None:
             self._output.leave()
-
-
-def _close_at_exit(hook: BaseHook) -> None:
-    TERMINATION.watch(hook)
-    atexit.register(hook._at_exit)
-    _hooks.add(hook)
-
-
-# What is registered stays for ever: one function for all hooks, which come and go.
-_hooks: weakref.WeakSet[BaseHook] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for hook in list(_hooks):
-        hook._after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
