@@ -1,7 +1,9 @@
 """The hook of every framework: collections, modes, scalars, and the life of a run.
 
 It has more methods than most because they are the interface of smdebug 1.0; what a method does is
-elsewhere: the plan decides, the capture holds, the output writes, the guard meets failures.
+elsewhere: the plan decides, the capture holds, the output writes, the guard meets failures, the
+place is opened and the hook closed in modules of their own. What happens at every step is here, in
+one piece: a further object in between would cost every step.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from smdebug.hook.stats import HookStats
 from smdebug.hook.steps import StepCounter, step_number
 from smdebug.hook.supervisor import Supervisor, request_of
 from smdebug.hook.termination import TERMINATION
+from smdebug.hook.when_nan import watch
 from smdebug.hook.worker import CHIEF_WORKER, Worker
 from smdebug.storage.arrow import warm_up
 from smdebug.storage.claim import Claimed
@@ -483,33 +486,7 @@ class BaseHook(HookCollections):
         if taken is not None:
             capture.add(taken)
         if capture.plan.armed:
-            self._watch(capture, name, tensor)
-
-    def _watch(self, capture: StepCapture, name: str, tensor: Any) -> None:
-        """Looks whether a watched tensor is finite; keeps those that are saved if one is not."""
-        assert capture.plan is not None
-        if capture.plan.may_want(name):
-            held = self._hold(tensor)
-            capture.held[name] = (held, self._version(held))
-        config = capture.plan.watcher(name)
-        if config is None or self._is_finite(tensor):
-            return
-        logger.info("step %d: %s is not finite", capture.step.number, name)
-        before = capture.plan
-        capture.plan = self._plan.triggered(before, config)
-        for held_name, (held, version) in capture.held.items():
-            want = capture.plan.want(held_name) if before.want(held_name) is None else None
-            if want is None:
-                continue
-            if self._version(held) == version:
-                taken = self._take(held_name, held, want)
-                if taken is not None:
-                    capture.add(taken)
-            else:
-                logger.warning(
-                    "step %d: %s was not finite, but %s had been overwritten by then and is not "
-                    "saved", capture.step.number, name, held_name,
-                )  # fmt: skip
+            watch(self, capture, name, tensor)
 
     def _lose(self, step: Step) -> None:
         """Notes, after a failure, that a step is not saved, if it would have been."""
