@@ -24,7 +24,7 @@ from tests.hook.numpy_hook import NumpyHook
 from smdebug import modes
 from smdebug.config.reduction import ReductionConfig
 from smdebug.exceptions import SMDebugRuntimeError
-from smdebug.hook.base import Worker
+from smdebug.hook.worker import Worker
 from smdebug.storage.arrow import warm_up
 from smdebug.storage.compaction import compact_run
 from smdebug.storage.findings import Finding, write_findings

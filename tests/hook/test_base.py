@@ -24,6 +24,7 @@ from smdebug.exceptions import (
     SMDebugTypeError,
 )
 from smdebug.hook.current import current_hook, set_hook
+from smdebug.hook.plan import SavePlan
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.layout import END_KEY
 from smdebug.trials import create_trial
@@ -171,6 +172,33 @@ def test_a_failing_store_stops_saving_and_nothing_else(
     hook.close()
     assert caplog.text.count("saving has stopped") == 1
     assert not (tmp_path / END_KEY).exists()
+
+
+def test_after_a_failure_what_adapters_keep_is_let_go_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[SavePlan] = []
+    forget = SavePlan.forget
+
+    def counted(plan: SavePlan) -> None:
+        forgotten.append(plan)
+        forget(plan)
+
+    monkeypatch.setattr(SavePlan, "forget", counted)
+    hook = NumpyHook(tmp_path, save_all=True, save_config=EVERY)
+    hook.run(weight=np.ones(2))
+    assert hook._capture is not None
+    plan = hook._capture.plan
+    assert plan is not None
+    plan.memory["weight"] = np.ones(1000)
+    hook.run(weight=object())
+    assert forgotten == []
+    for _ in range(5):
+        hook.run(weight=np.ones(2))
+    assert forgotten == [hook._plan]
+    assert plan.memory == {}
+    assert hook.stats().lost_steps == 6
+    hook.close()
 
 
 def test_a_tensor_that_is_none_is_a_failure_like_others(

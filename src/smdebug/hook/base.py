@@ -1,55 +1,49 @@
 """The hook of every framework: collections, modes, scalars, and the life of a run.
 
 It has more methods than most because they are the interface of smdebug 1.0; what a method does is
-elsewhere: the plan decides, the capture holds, the output writes, the guard meets failures.
+elsewhere: the plan decides, the capture holds, the output writes, the guard meets failures, the
+place is opened and the hook closed in modules of their own. What happens at every step is here, in
+one piece: a further object in between would cost every step.
 """
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
 import logging
-import os
 import threading
 import time
-import weakref
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
 from smdebug.config import checks, environment
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.job_file import (
-    DEFAULT_SAGEMAKER_OUTDIR,
-    read_job_file,
-    read_tensorboard_dir,
-)
+from smdebug.config.job_file import read_job_file, read_tensorboard_dir
 from smdebug.config.save import DEFAULT_SAVE_CONFIG_INTERVAL
 from smdebug.exceptions import (
     RuleEvaluationConditionMet,
-    SMDebugRuntimeError,
     SMDebugTypeError,
     SMDebugValueError,
 )
 from smdebug.hook.capture import StepCapture, TakenArray
+from smdebug.hook.closing import Closing, close_at_exit
 from smdebug.hook.collections import HookCollections
 from smdebug.hook.current import set_hook
 from smdebug.hook.earlier import earlier_names
 from smdebug.hook.guard import Entered, Guard
-from smdebug.hook.lost import LostSteps
-from smdebug.hook.metrics_file import MetricsFile
-from smdebug.hook.output import DryOutput, Output, RunOutput
+from smdebug.hook.missing import Missing
+from smdebug.hook.output import DryOutput
+from smdebug.hook.place import checked_out_dir, open_run, require_free
 from smdebug.hook.plan import Want
 from smdebug.hook.resume import Resume
 from smdebug.hook.stats import HookStats
 from smdebug.hook.steps import StepCounter, step_number
 from smdebug.hook.supervisor import Supervisor, request_of
-from smdebug.hook.tensorboard import TensorboardFiles
 from smdebug.hook.termination import TERMINATION
+from smdebug.hook.when_nan import watch
+from smdebug.hook.worker import CHIEF_WORKER, Worker
 from smdebug.storage.arrow import warm_up
-from smdebug.storage.claim import Claim, Claimed
-from smdebug.storage.layout import END_KEY, TENSORBOARD_FOLDER, collections_key
-from smdebug.storage.patient import patient
+from smdebug.storage.claim import Claimed
 from smdebug.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -59,8 +53,8 @@ if TYPE_CHECKING:
     from smdebug.config.job_file import JobSource
     from smdebug.config.options import HookOptions
     from smdebug.hook.capture import Taken
-    from smdebug.hook.export import Export
     from smdebug.hook.history import Step
+    from smdebug.hook.output import Output
     from smdebug.mode_keys import ModeKeys
     from smdebug.reductions import Array
     from smdebug.storage.control import StopRequest
@@ -70,7 +64,6 @@ _Hook = TypeVar("_Hook", bound="BaseHook")
 
 logger = logging.getLogger("smdebug.hook")
 
-CHIEF_WORKER = "worker_0"
 # Making the collections file, which takes longer the more names there are, is at most one part in
 # so many of the time.
 _COLLECTIONS_SHARE = 20
@@ -78,14 +71,6 @@ _SCALAR = Want(raw=True, reductions=(), collections=(CollectionKeys.SCALARS,))
 _METRIC = Want(
     raw=True, reductions=(), collections=(CollectionKeys.SCALARS, CollectionKeys.SM_METRICS)
 )
-
-
-class Worker(NamedTuple):
-    """This process among those of a job."""
-
-    name: str = CHIEF_WORKER
-    workers: int = 1
-    chief: bool = True
 
 
 class BaseHook(HookCollections):
@@ -112,14 +97,13 @@ class BaseHook(HookCollections):
             # The platform's own setting comes first: it copies what is there, and nothing else.
             options = options.with_tensorboard(read_tensorboard_dir())
         super().__init__(options)
-        self.out_dir = _checked_out_dir(options)
+        self.out_dir = checked_out_dir(options)
         self._store = open_store(self.out_dir)
         self._steps = StepCounter()
         self._guard = Guard(options.on_error)
         self._stats = HookStats()
         self._lock = threading.RLock()
-        # Held while the hook is closed, so that a second call waits for the first.
-        self._closing = threading.RLock()
+        self._closing = Closing()
         self._output: Output | None = None
         # Where the steps went, once the hook is closed.
         self._last_output: Output | None = None
@@ -127,15 +111,14 @@ class BaseHook(HookCollections):
         # What a user saved before the step it is for began.
         self._early: StepCapture | None = None
         self._saved: dict[ModeKeys, int] = {}
-        # Those that the writer was not given; it knows itself what it could not write.
-        self._lost_steps = LostSteps()
+        self._missing = Missing()
         self._collections_wait = 0.0
         self._writes = True
         self._closed = self._ready = False
         self._supervisor = Supervisor(self._rules, options, self._store, self._steps)
         worker = self._worker()
         if not options.dry_run and self._is_writer(worker):
-            self._require_free(worker.name)
+            require_free(self._store, options, self.out_dir, worker.name)
         self._resume = Resume(options, self._store, self._steps)
         self.last_saved_step = self._resume.restore(worker.name, worker.workers)
         if not options.dry_run and self._is_writer(worker):
@@ -144,7 +127,7 @@ class BaseHook(HookCollections):
         if not options.dry_run:
             # The last time that the training thread waits for the store.
             self._supervisor.look_around()
-        _close_at_exit(self)
+        close_at_exit(self)
         set_hook(self)
 
     @classmethod
@@ -360,10 +343,7 @@ class BaseHook(HookCollections):
         if output is not None:
             output.update(stats)
         if self._guard.failed is not None:
-            lost = () if output is None else output.lost_steps()
-            # They were counted when they were handed over.
-            stats.saved_steps = max(stats.saved_steps - len(lost), 0)
-            stats.lost_steps = self._lost_steps.joined_with(lost).count
+            self._missing.correct(stats, output)
         return stats
 
     def close(self) -> None:
@@ -382,26 +362,9 @@ class BaseHook(HookCollections):
             detach: take it off what it watches. False where the process is about to end, and a
                 thread of its own closes the hook while training goes on.
         """
-        if self._ended or self._forked:
-            return
-        # Whatever Ctrl-C leaves undone is done by the next call: each part may be done twice.
-        with self._closing:
-            if self._ended:
-                return
-            self._end_run()
-            if detach:
-                with self._lock:
-                    self._attempt(self._detach)
-            self._close_output()
-            with self._lock:
-                self._free_memory()
-            atexit.unregister(self._at_exit)
-            TERMINATION.forget(self)
-            self._ended = True
-            if self._last_output is not None:
-                logger.info("%s: %s", self.out_dir, self.stats())
-            self._say_what_is_missing()
-        self._guard.raise_if_asked()
+        # In this order: a hook that came from another process has no end of its own.
+        if not (self._forked or self._closing.done):
+            self._closing.close(self, detach)
 
     def _end_run(self) -> None:
         """Hands over what was saved; from then on nothing is saved any more."""
@@ -414,40 +377,12 @@ class BaseHook(HookCollections):
                     self._hand_over_early()
                     self._write_collections()
                     self._resume.look(self.last_saved_step, self._publish, at_end=True)
-            self._lose_present()
+            if self._guard.failed is not None:
+                self._missing.add_rest(self._capture)
             self._closed = True
             self._capture = self._early = None
             if self._output is not None:
                 self._last_output, self._output = self._output, None
-
-    def _close_output(self) -> None:
-        output, supervisor = self._last_output, self._supervisor
-        # Not under the lock: training goes on, and rules that are at work may save something.
-        closing = Entered(self._closing, self._stats, self._guard)
-        if supervisor.must_end_first:
-            with closing:
-                if output is not None and self._guard.failed is None:
-                    output.finish_step()
-                    output.flush()
-            self._attempt(supervisor.close)
-        with closing:
-            if output is not None:
-                # In a SageMaker job the platform says when the job is over.
-                output.close(end=self._worker().chief and not environment.in_sagemaker())
-        if not supervisor.must_end_first:
-            # Only now is everything there that the rules have to look at.
-            self._attempt(supervisor.close)
-
-    def _say_what_is_missing(self) -> None:
-        if self._guard.failed is None:
-            return
-        output = self._output or self._last_output
-        given = () if output is None else output.lost_steps()
-        lost = self._lost_steps.joined_with(given)
-        logger.warning(
-            "the run in %s is not complete (lost: %s): %s",
-            self.out_dir, lost if lost.count else "no step", self._guard.failed,
-        )  # fmt: skip
 
     def __enter__(self: _Hook) -> _Hook:
         return self
@@ -536,7 +471,8 @@ class BaseHook(HookCollections):
         except Exception:
             self._capture = None
             raise
-        self._lose_present()
+        if self._guard.failed is not None:
+            self._missing.add_rest(self._capture)
         # Not after Ctrl-C: it is handed over once more, by `close` or by the next step.
         self._capture = None
 
@@ -550,59 +486,21 @@ class BaseHook(HookCollections):
         if taken is not None:
             capture.add(taken)
         if capture.plan.armed:
-            self._watch(capture, name, tensor)
-
-    def _watch(self, capture: StepCapture, name: str, tensor: Any) -> None:
-        """Looks whether a watched tensor is finite; keeps those that are saved if one is not."""
-        assert capture.plan is not None
-        if capture.plan.may_want(name):
-            held = self._hold(tensor)
-            capture.held[name] = (held, self._version(held))
-        config = capture.plan.watcher(name)
-        if config is None or self._is_finite(tensor):
-            return
-        logger.info("step %d: %s is not finite", capture.step.number, name)
-        before = capture.plan
-        capture.plan = self._plan.triggered(before, config)
-        for held_name, (held, version) in capture.held.items():
-            want = capture.plan.want(held_name) if before.want(held_name) is None else None
-            if want is None:
-                continue
-            if self._version(held) == version:
-                taken = self._take(held_name, held, want)
-                if taken is not None:
-                    capture.add(taken)
-            else:
-                logger.warning(
-                    "step %d: %s was not finite, but %s had been overwritten by then and is not "
-                    "saved", capture.step.number, name, held_name,
-                )  # fmt: skip
+            watch(self, capture, name, tensor)
 
     def _lose(self, step: Step) -> None:
         """Notes, after a failure, that a step is not saved, if it would have been."""
-        plan = self._plan.at(step.mode, step.mode_step) if self._writes else None
-        if self._early is not None or (plan is not None and plan.saving):
-            self._lost_steps.add(step.number)
+        if self._early is not None:
+            self._missing.add(step.number)
+        elif self._writes:
+            self._missing.add_planned(step, self._plan)
         self._early = None
-        self._free_memory()
-
-    def _free_memory(self) -> None:
-        """Lets go of what adapters keep for steps to come, which are not saved any more."""
-        if self._ready:
-            self._plan.forget()
-
-    def _lose_present(self) -> None:
-        """Notes, after a failure, that the rest of the present step is not saved."""
-        capture = self._capture
-        if capture is None or self._guard.failed is None:
-            return
-        if capture.holds_anything or (capture.plan is not None and capture.plan.saving):
-            self._lost_steps.add(capture.step.number)
+        self._missing.let_go(self._plan)
 
     def _lose_saved(self) -> None:
         """Notes, after a failure, that what a user saves at the present step is not."""
         if self._guard.failed is not None and self._writes and not (self._closed or self._forked):
-            self._lost_steps.add(self._steps.current().number)
+            self._missing.add(self._steps.current().number)
 
     def _attempt(self, work: Callable[[], None]) -> None:
         """Does something for which others may need the lock; a failure goes to the guard."""
@@ -726,7 +624,7 @@ class BaseHook(HookCollections):
             elif finish:
                 self._output.finish_step()
         except Exception:
-            self._lost_steps.add(self._capture.step.number)
+            self._missing.add(self._capture.step.number)
             raise
 
     def _hand_over_early(self) -> None:
@@ -736,7 +634,7 @@ class BaseHook(HookCollections):
             try:
                 self._submit(early.step, early.time, early.taken, finish=False)
             except Exception:
-                self._lost_steps.add(early.step.number)
+                self._missing.add(early.step.number)
                 self._early = None
                 raise
         self._early = None
@@ -799,53 +697,16 @@ class BaseHook(HookCollections):
             return DryOutput()
         if not self._writes:
             return None
-        return RunOutput(
-            patient(self._store, environment.store_retry_seconds()),
+        return open_run(
+            self._store,
+            self._options,
             worker,
             self._options.format or self._resume.format(worker) or environment.storage_format(),
-            self._options.flush_seconds,
-            self._options.queue_bytes,
-            self._exports(worker),
             reopen=self._options.resume and self._worker().chief,
         )
 
-    def _exports(self, worker: str) -> list[Export]:
-        """What is told of the steps besides the run."""
-        found: list[Export] = []
-        directory = environment.metrics_directory()
-        if directory is not None:
-            found.append(MetricsFile(directory))
-        if self.tensorboard_dir is not None:
-            other = None if worker == CHIEF_WORKER else worker
-            found.append(TensorboardFiles(self.tensorboard_dir, other))
-        return found
-
     def _is_writer(self, worker: Worker) -> bool:
         return worker.chief or self.save_all_workers
-
-    def _require_free(self, worker: str) -> None:
-        """Refuses a directory in which this worker has finished, or another process is at work.
-
-        Raises:
-            StoreError: an object store is not there, gives no answer, or says no.
-        """
-        Claim(self._store, worker).check()
-        if self.tensorboard_dir is not None:
-            next(open_store(self.tensorboard_dir).list(END_KEY), None)
-        if self._options.tensorboard_dir is None:
-            # In a run that somebody else began, it may be a link to somewhere else.
-            self._store.path(f"{TENSORBOARD_FOLDER}/x")
-        if self._options.resume or not self._holds(END_KEY):
-            return
-        if any(self._holds(collections_key(worker, classic)) for classic in (False, True)):
-            raise SMDebugRuntimeError(
-                f"out_dir must be a directory without a finished run, got {self.out_dir}, which "
-                f"has one ({END_KEY}); choose another directory, remove that one, or give "
-                "resume=True to go on with it"
-            )
-
-    def _holds(self, key: str) -> bool:
-        return next(iter(self._store.list(key)), None) is not None
 
     def _write_changed_collections(self, now: bool = False) -> None:
         """Writes the collections file if there are new names.
@@ -865,7 +726,7 @@ class BaseHook(HookCollections):
             ended = time.perf_counter()
             self._collections_wait = ended + _COLLECTIONS_SHARE * (ended - began)
 
-    _forked = _ended = False
+    _forked = False
 
     def _at_exit(self) -> None:
         self.close()
@@ -873,38 +734,9 @@ class BaseHook(HookCollections):
     def _after_fork(self) -> None:
         # The writer's thread and the claim are the parent's.
         self._forked = True
-        # The threads that held them are not here.
-        self._lock, self._closing = threading.RLock(), threading.RLock()
+        # The threads that held their locks are not here.
+        self._lock, self._closing = threading.RLock(), Closing()
         self._capture = self._early = None
         self._resume.stop()
         if self._output is not None:
             self._output.leave()
-
-
-def _checked_out_dir(options: HookOptions) -> str:
-    if options.out_dir is not None:
-        return options.out_dir
-    if environment.in_sagemaker():
-        return DEFAULT_SAGEMAKER_OUTDIR
-    raise SMDebugRuntimeError(
-        "out_dir must be a directory or a URL to save to, got None; give the hook an out_dir"
-    )
-
-
-def _close_at_exit(hook: BaseHook) -> None:
-    TERMINATION.watch(hook)
-    atexit.register(hook._at_exit)
-    _hooks.add(hook)
-
-
-# What is registered stays for ever: one function for all hooks, which come and go.
-_hooks: weakref.WeakSet[BaseHook] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for hook in list(_hooks):
-        hook._after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

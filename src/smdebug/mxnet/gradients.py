@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from smdebug.hook.names import GRADIENT_PREFIX
+from smdebug.hook.when_nan import watch
 from smdebug.mxnet.tensors import TakenNDArray, snapshot
 
 if TYPE_CHECKING:
@@ -101,4 +102,4 @@ class Gradients:
         if want is not None:
             self._taken[name] = TakenNDArray(name, snapshot(gradient), want)
         if capture.plan.armed:
-            self._hook._watch(capture, name, gradient)
+            watch(self._hook, capture, name, gradient)

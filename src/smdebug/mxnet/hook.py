@@ -14,9 +14,10 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.hook.attachment import Callback, Handle
-from smdebug.hook.base import CHIEF_WORKER, BaseHook, Worker
+from smdebug.hook.base import BaseHook
 from smdebug.hook.layers import include_layers, include_loss
 from smdebug.hook.names import tensors_in
+from smdebug.hook.worker import CHIEF_WORKER, Worker
 from smdebug.mxnet.activations import Activations
 from smdebug.mxnet.backward import watch_backward
 from smdebug.mxnet.collection import Collection

@@ -13,8 +13,9 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.exceptions import SMDebugError, SMDebugRuntimeError, SMDebugTypeError
 from smdebug.hook.attachment import Handle
-from smdebug.hook.base import CHIEF_WORKER, BaseHook, Worker
+from smdebug.hook.base import BaseHook
 from smdebug.hook.layers import include_layers, include_loss
+from smdebug.hook.worker import CHIEF_WORKER, Worker
 from smdebug.mode_keys import ModeKeys
 from smdebug.pytorch.activations import Activations
 from smdebug.pytorch.collection import Collection

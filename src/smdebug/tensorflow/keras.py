@@ -43,10 +43,10 @@ from smdebug.tensorflow.tensors import to_array, value_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from smdebug.hook.base import Worker
     from smdebug.hook.capture import StepCapture
     from smdebug.hook.output import Output
     from smdebug.hook.plan import StepPlan
+    from smdebug.hook.worker import Worker
     from smdebug.storage.control import StopRequest
 
 _METRIC = Want(raw=True, reductions=(), collections=(CollectionKeys.METRICS,))

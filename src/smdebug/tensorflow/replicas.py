@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from smdebug.hook.base import CHIEF_WORKER, Worker
 from smdebug.hook.stats import CollectionStats, HookStats
+from smdebug.hook.worker import CHIEF_WORKER, Worker
 from smdebug.tensorflow.backend import keras_backend, tf
 from smdebug.tensorflow.functions import replicas_of
 

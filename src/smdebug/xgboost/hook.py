@@ -21,8 +21,9 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.config.reduction import ReductionConfig
 from smdebug.exceptions import SMDebugTypeError
-from smdebug.hook.base import BaseHook, Worker
+from smdebug.hook.base import BaseHook
 from smdebug.hook.capture import TakenArray
+from smdebug.hook.worker import Worker
 from smdebug.xgboost.data import Data
 from smdebug.xgboost.explain import AverageShap, FullShap, Labels, Predictions
 from smdebug.xgboost.metrics import Hyperparameters, Metrics

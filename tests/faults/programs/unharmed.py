@@ -29,6 +29,7 @@ from tests.faults.programs import places
 from torch import nn
 
 import smdebug.hook.base
+import smdebug.hook.place
 from smdebug import SaveConfig
 from smdebug.config.log import install_log
 from smdebug.exceptions import SMDebugError
@@ -239,7 +240,8 @@ class Training:
         if job.failing:
             store = self.store = FlakyStore(job.out_dir, job.seed, job.remote)
             # There is no scheme for such a store.
-            vars(smdebug.hook.base)["open_store"] = lambda path: store
+            for module in (smdebug.hook.base, smdebug.hook.place):
+                vars(module)["open_store"] = lambda path: store
         every = SaveConfig(save_interval=1)
         options = dict(job.options)
         if job.reduces:
