@@ -59,6 +59,17 @@ def endless(
     _train_on(line, hook, model, how)
 
 
+def some(line: Line, path: str, *, steps: int, **options: Any) -> None:
+    """Trains for some steps and comes to its end."""
+    hook = smd.Hook(path, save_all=True, save_config=EVERY, flush_seconds=1e6, **options)
+    model = make_model()
+    hook.register_module(model)
+    for _ in range(steps):
+        train_step(model, hook.step + 1)
+        line.tell(f"step {hook.step}")
+    hook.close()
+
+
 def _train_on(line: Line, hook: smd.Hook, model: nn.Module, how: str) -> None:
     batches = iter(_loader()) if how == "workers" else None
     while True:

@@ -13,6 +13,7 @@ from tests.faults.tally import Tally, amount
 
 from smdebug.storage.check import check_run
 from smdebug.storage.local import LocalStore
+from smdebug.trials.summary import state_of
 from smdebug.trials.trial import Trial
 
 if TYPE_CHECKING:
@@ -140,6 +141,38 @@ def test_sigterm_while_the_main_thread_is_elsewhere(
     }
     tally.add(8, kinds[how], 1, int(fine))
     assert (code, faults) == (-signal.SIGTERM, []), job.complaints()
+
+
+def test_a_job_that_was_terminated_is_started_again(
+    tmp_path: Path, zygote: Zygote, tally: Tally
+) -> None:
+    """As it was, or with `resume`; it is terminated once more, and then comes to its end."""
+    wrong = []
+    for format in FORMATS:
+        for resume in (False, True):
+            path = tmp_path / f"{format} {resume}"
+            options: dict[str, Any] = {"format": format, "resume": resume}
+            faults = []
+            told: list[int] = []
+            for _ in range(2):
+                job = zygote.start(ending_jobs.endless, str(path), **options)
+                told += told_steps(job.until(f"step {max(told, default=0) + 3 * resume + 2}"))
+                job.send(signal.SIGTERM)
+                job.rest()
+                faults += [] if job.wait() == -signal.SIGTERM else [job.complaints()]
+                faults += faults_of(path, sorted(set(told)))
+                faults += [] if state_of(LocalStore(path)) == "stopped" else ["not stopped"]
+            job = zygote.start(ending_jobs.some, str(path), steps=3, **options)
+            told += told_steps(job.rest())
+            faults += [] if job.wait() == 0 else [job.complaints()]
+            faults += faults_of(path, sorted(set(told)))
+            faults += [] if state_of(LocalStore(path)) == "finished" else ["not finished"]
+            # Without `resume` each of them begins anew.
+            if (told.count(0) == 1) != resume:
+                faults.append(f"steps {told}")
+            wrong += [f"{options}: {fault}" for fault in faults]
+    tally.add(8, "jobs started again after SIGTERM", 12, 12 if not wrong else 0)
+    assert not wrong
 
 
 def test_a_second_sigterm_ends_the_process_at_once(

@@ -17,7 +17,7 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.job_file import parse_job_file, read_json_object, unwrapped
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.registry import RuleSpec
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.end_mark import EndMark
 from smdebug.storage.store import open_store
 
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ def _require_free(options: HookOptions) -> None:
     """Refuses a finished run now: the hook would do so when training begins."""
     if options.resume or options.out_dir is None:
         return
-    if next(iter(open_store(options.out_dir).list(END_KEY)), None) is not None:
+    mark = EndMark.of(open_store(options.out_dir))
+    if mark is not None and not mark.interrupted:
         raise SMDebugValueError(
             f"--out must be a place without a finished run, got {options.out_dir}, which has one; "
             "choose another, or go on with it by --resume"

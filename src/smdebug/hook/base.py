@@ -114,11 +114,13 @@ class BaseHook(HookCollections):
         self._missing = Missing()
         self._collections_wait = 0.0
         self._writes = True
+        # An earlier job has left a run here that was interrupted.
+        self._follows = False
         self._closed = self._ready = False
         self._supervisor = Supervisor(self._rules, options, self._store, self._steps)
         worker = self._worker()
         if not options.dry_run and self._is_writer(worker):
-            require_free(self._store, options, self.out_dir, worker.name)
+            self._follows = require_free(self._store, options, self.out_dir, worker.name)
         self._resume = Resume(options, self._store, self._steps)
         self.last_saved_step = self._resume.restore(worker.name, worker.workers)
         if not options.dry_run and self._is_writer(worker):
@@ -355,16 +357,16 @@ class BaseHook(HookCollections):
         """
         self._close()
 
-    def _close(self, detach: bool = True) -> None:
+    def _close(self, interrupted: bool = False) -> None:
         """Closes the hook.
 
         Args:
-            detach: take it off what it watches. False where the process is about to end, and a
-                thread of its own closes the hook while training goes on.
+            interrupted: the process is about to end, and a thread of its own closes the hook while
+                training goes on: what it watches is left as it is.
         """
         # In this order: a hook that came from another process has no end of its own.
         if not (self._forked or self._closing.done):
-            self._closing.close(self, detach)
+            self._closing.close(self, interrupted)
 
     def _end_run(self) -> None:
         """Hands over what was saved; from then on nothing is saved any more."""
@@ -702,7 +704,7 @@ class BaseHook(HookCollections):
             self._options,
             worker,
             self._options.format or self._resume.format(worker) or environment.storage_format(),
-            reopen=self._options.resume and self._worker().chief,
+            reopen=(self._options.resume or self._follows) and self._worker().chief,
         )
 
     def _is_writer(self, worker: Worker) -> bool:

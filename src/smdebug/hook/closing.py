@@ -33,17 +33,22 @@ class Closing:
         # Held meanwhile, so that a second call waits for the first.
         self._lock = threading.RLock()
 
-    def close(self, hook: BaseHook, detach: bool) -> None:
-        """Closes the hook, or waits for whoever does, or completes what Ctrl-C has interrupted."""
+    def close(self, hook: BaseHook, interrupted: bool) -> None:
+        """Closes the hook, or waits for whoever does, or completes what Ctrl-C has interrupted.
+
+        Args:
+            hook: the hook.
+            interrupted: as `BaseHook._close` takes it; the mark of the run's end says so.
+        """
         # Whatever Ctrl-C leaves undone is done by the next call: each part may be done twice.
         with self._lock:
             if self.done:
                 return
             hook._end_run()
-            if detach:
+            if not interrupted:
                 with hook._lock:
                     hook._attempt(hook._detach)
-            self._close_output(hook)
+            self._close_output(hook, interrupted)
             with hook._lock:
                 # Adapters keep things there for steps to come.
                 hook._plan.forget()
@@ -53,7 +58,7 @@ class Closing:
             self._say(hook)
         hook._guard.raise_if_asked()
 
-    def _close_output(self, hook: BaseHook) -> None:
+    def _close_output(self, hook: BaseHook, interrupted: bool) -> None:
         output, supervisor = hook._last_output, hook._supervisor
         # Not under the hook's lock: training goes on, and rules at work may save something.
         closing = Entered(self._lock, hook._stats, hook._guard)
@@ -66,7 +71,8 @@ class Closing:
         with closing:
             if output is not None:
                 # In a SageMaker job the platform says when the job is over.
-                output.close(end=hook._worker().chief and not environment.in_sagemaker())
+                end = hook._worker().chief and not environment.in_sagemaker()
+                output.close(end, interrupted)
         if not supervisor.must_end_first:
             # Only now is everything there that the rules have to look at.
             hook._attempt(supervisor.close)

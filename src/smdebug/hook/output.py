@@ -32,7 +32,7 @@ class Output(Protocol):
     def finish_step(self) -> None: ...
     def write_collections(self, text: str) -> None: ...
     def flush(self) -> None: ...
-    def close(self, end: bool) -> None: ...
+    def close(self, end: bool, interrupted: bool = False) -> None: ...
     def leave(self) -> None: ...
     def update(self, stats: HookStats) -> None: ...
     def lost_steps(self) -> tuple[int, ...]: ...
@@ -87,9 +87,9 @@ class RunOutput:
         for export in self._exports:
             export.flush()
 
-    def close(self, end: bool) -> None:
+    def close(self, end: bool, interrupted: bool = False) -> None:
         try:
-            self._writer.close(end=end)
+            self._writer.close(end, interrupted)
         except Exception:
             self._let_go()
             raise
@@ -152,7 +152,7 @@ class DryOutput:
     def flush(self) -> None:
         """Nothing waits."""
 
-    def close(self, end: bool) -> None:
+    def close(self, end: bool, interrupted: bool = False) -> None:
         """Nothing is open."""
 
     def leave(self) -> None:

@@ -12,6 +12,7 @@ from smdebug.hook.output import RunOutput
 from smdebug.hook.tensorboard import TensorboardFiles
 from smdebug.hook.worker import CHIEF_WORKER
 from smdebug.storage.claim import Claim
+from smdebug.storage.end_mark import EndMark
 from smdebug.storage.layout import END_KEY, TENSORBOARD_FOLDER, collections_key
 from smdebug.storage.patient import patient
 from smdebug.storage.store import open_store
@@ -37,7 +38,7 @@ def checked_out_dir(options: HookOptions) -> str:
     )
 
 
-def require_free(store: Store, options: HookOptions, out_dir: str, worker: str) -> None:
+def require_free(store: Store, options: HookOptions, out_dir: str, worker: str) -> bool:
     """Refuses a directory in which this worker has finished, or another process is at work.
 
     Args:
@@ -45,6 +46,9 @@ def require_free(store: Store, options: HookOptions, out_dir: str, worker: str) 
         options: everything the hook was told.
         out_dir: what the place is called.
         worker: who is to write.
+
+    Returns:
+        Whether there is a run that was interrupted, with the mark of an end that is none.
 
     Raises:
         SMDebugRuntimeError: the place is taken.
@@ -57,13 +61,17 @@ def require_free(store: Store, options: HookOptions, out_dir: str, worker: str) 
         # In a run that somebody else began, it may be a link to somewhere else.
         store.path(f"{TENSORBOARD_FOLDER}/x")
     if options.resume or not _holds(store, END_KEY):
-        return
+        return False
+    mark = EndMark.of(store)
+    if mark is not None and mark.interrupted:
+        return True
     if any(_holds(store, collections_key(worker, classic)) for classic in (False, True)):
         raise SMDebugRuntimeError(
             f"out_dir must be a directory without a finished run, got {out_dir}, which "
             f"has one ({END_KEY}); choose another directory, remove that one, or give "
             "resume=True to go on with it"
         )
+    return False
 
 
 def open_run(

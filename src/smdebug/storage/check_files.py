@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from smdebug.exceptions import IndexReaderException
 from smdebug.storage.collections_file import decode_collections
 from smdebug.storage.control import CONTROL_PREFIX, checked_request
+from smdebug.storage.end_mark import EndMark
 from smdebug.storage.findings import FINDINGS_PREFIX, check_file
 from smdebug.storage.layout import COLLECTIONS_PREFIX, END_KEY, parse_collections_worker
 from smdebug.storage.limits import read_json_text, read_small
@@ -24,8 +25,6 @@ _BOARD_PREFIX = "tensorboard/"
 _PAGES_PREFIX = "reports/"
 # The first one is of smdebug 1.0. Nobody reads what stands in them.
 _MARKS = re.compile(rf"^(claim\.smd|{LOCKS_PREFIX}[^/]+\.lock)$")
-# The time of the end, as the writer puts it; format v1 has nothing there.
-_END = re.compile(rb"(\d{1,12}\.\d{3})?")
 _CUT_BOARD = "TensorBoard files whose last record is not whole (yet): the run is not finished"
 
 
@@ -95,8 +94,11 @@ class FileCheck:
 
     def _end(self, key: str) -> None:
         content = read_small(self._store, key)
-        if _END.fullmatch(content) is None:
-            raise IndexReaderException(f"expected nothing or the time of the end, got {content!r}")
+        if EndMark.decode(content) is None:
+            raise IndexReaderException(
+                "expected nothing, or the time of the end and whether it came from outside, got "
+                f"{content!r}"
+            )
         self._report.bytes += len(content)
 
     def _page(self, key: str) -> None:

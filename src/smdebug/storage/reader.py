@@ -18,6 +18,7 @@ from smdebug.storage.arrow import pa
 from smdebug.storage.catalog import Segment, StepArrays
 from smdebug.storage.classic import ClassicSegment, ClassicStep, parse_classic
 from smdebug.storage.collections_file import decode_collections
+from smdebug.storage.end_mark import EndMark
 from smdebug.storage.identity import RunNames
 from smdebug.storage.index import EMPTY, SCHEMA, newest_rows
 from smdebug.storage.index_file import ColumnCache, IndexFile
@@ -46,8 +47,6 @@ logger = logging.getLogger("smdebug.storage")
 # Compaction may take files away while they are being opened; it never does so for ever. Many
 # workers that end at once do so again and again.
 _TRIES = 50
-# The time of the end takes less.
-_TIME_BYTES = 64
 # An object store lists so many keys at a time; more of them are not of one moment.
 _PAGE = 1000
 
@@ -121,11 +120,9 @@ class RunReader:
 
     def ended_before(self, moment: float) -> bool:
         """Whether the job says that it ended before a moment, in seconds since 1970."""
-        try:
-            return float(bytes(self.store.read(END_KEY, 0, _TIME_BYTES))) < moment
-        except (KeyError, ValueError):
-            # Format v1 and earlier versions do not say when.
-            return False
+        mark = EndMark.of(self.store)
+        # Format v1 and earlier versions do not say when.
+        return mark is not None and mark.time is not None and mark.time < moment
 
     def collections(self) -> dict[str, dict[str, Any]]:
         """The collections files by worker, parsed.

@@ -22,6 +22,7 @@ from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError, StoreErro
 from smdebug.storage.batch import PendingBatch, StepBatch
 from smdebug.storage.classic_builder import ClassicBuilder
 from smdebug.storage.collections_file import encode_collections
+from smdebug.storage.end_mark import EndMark
 from smdebug.storage.layout import END_KEY, collections_key
 from smdebug.storage.pace import flush_interval
 from smdebug.storage.segment import SegmentBuilder
@@ -41,6 +42,8 @@ _LOOK_UP_SECONDS = 1.0
 # writer looks by itself, which it does this often while there is something to do.
 _NAP_SECONDS = 0.05
 _WAKING_BYTES = 1 << 20
+# How a run is closed.
+_ENDED, _INTERRUPTED = "ended", "interrupted"
 _THREAD_DIED = "the writer's thread is gone; what waited for it was not written"
 
 
@@ -188,11 +191,12 @@ class RunWriter:
             self._obey(Order("flush"))
             self._raise_failure()
 
-    def close(self, end: bool = True) -> None:
+    def close(self, end: bool = True, interrupted: bool = False) -> None:
         """Publishes everything, compacts the index and marks the run as finished.
 
         Args:
             end: write the marker that tells readers there is no more to come.
+            interrupted: have it say that somebody stopped the job.
 
         Raises:
             WriteFailed: something could not be written; `lost_steps` says what.
@@ -202,7 +206,8 @@ class RunWriter:
         with self._changed:
             self._closed = True
             if self._end is None:
-                self._end = Order("close", "end" if end else "")
+                how = _INTERRUPTED if interrupted else _ENDED
+                self._end = Order("close", how if end else "")
             if not self._end.done:
                 # Also after a failure: the order is what ends the thread. Given twice, by a second
                 # call or after Ctrl-C, it is obeyed once.
@@ -384,7 +389,8 @@ class RunWriter:
             self._publish(work)
             self._compact()
             if item.text:
-                self.store.write(END_KEY, [b"%.3f" % time.time()] if self.format == "v2" else [])
+                mark = EndMark.now(self.format, item.text == _INTERRUPTED)
+                self.store.write(END_KEY, [mark.encode()])
         overdue = work.finished_at is not None and (
             self.format == "v1" or time.monotonic() - work.finished_at >= self._interval()
         )

@@ -134,11 +134,11 @@ class ReplicatedOutput:
         for output in self._outputs:
             output.flush()
 
-    def close(self, end: bool) -> None:
+    def close(self, end: bool, interrupted: bool = False) -> None:
         # From the last to the first, which says that the run has ended; all of them in any case.
         with ExitStack() as stack:
             for output in self._outputs:
-                stack.callback(output.close, end=end and output is self._outputs[0])
+                stack.callback(output.close, end and output is self._outputs[0], interrupted)
 
     def leave(self) -> None:
         for output in self._outputs:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smdebug.exceptions import IndexReaderException, SMDebugError, StoreError
+from smdebug.storage.end_mark import EndMark
 from smdebug.storage.findings import read_findings
 from smdebug.storage.layout import END_KEY, INDEX_PREFIX, parse_index_key
 from smdebug.storage.locks import is_written
@@ -29,7 +30,8 @@ class RunSummary:
 
     Attributes:
         path: from the place that was searched.
-        state: `finished`, `live`, `stopped` (it has no end, and nobody writes it) or `damaged`.
+        state: `finished`, `live`, `stopped` (nobody writes it, and its job has not come to its
+            end) or `damaged`.
         size: in bytes.
         modified: when it was last written, in seconds since 1970.
         format: "v2", "v1", or both; "" when there are no steps yet.
@@ -100,10 +102,14 @@ def _read(run: FoundRun) -> RunSummary:
 
 
 def state_of(store: Store) -> str:
-    """Whether a run is `finished`, `live`, or `stopped` without an end."""
-    if END_KEY in store.list(END_KEY):
+    """Whether a run is `finished`, `live`, or `stopped` before its end."""
+    # A listing is at hand for each of many runs; reading one that is not there is a request.
+    mark = EndMark.of(store) if END_KEY in store.list(END_KEY) else None
+    if mark is not None and not mark.interrupted:
         return FINISHED
-    return STOPPED if is_written(store) is False else LIVE
+    written = is_written(store)
+    # A job that goes on with an interrupted run takes the mark away at its first step.
+    return STOPPED if written is False or (written is None and mark is not None) else LIVE
 
 
 def format_of(store: Store) -> str:
