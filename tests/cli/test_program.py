@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from smdebug.storage.end_mark import EndMark
+from smdebug.storage.layout import END_KEY
 from smdebug.testing import make_run
 
 if TYPE_CHECKING:
@@ -160,6 +162,13 @@ def test_a_finished_run_is_refused_before_the_script_begins(tmp_path: Path) -> N
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "go on with it by --resume" in ended.stderr
     assert launch(tmp_path, "--out", "run", "--resume", "train.py").stdout == "begun\n"
+
+
+def test_a_run_that_was_interrupted_is_not_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('begun')\n", encoding="utf-8")
+    make_run(str(tmp_path / "run"), steps=range(2))
+    (tmp_path / "run" / END_KEY).write_bytes(EndMark(1.0, interrupted=True).encode())
+    assert launch(tmp_path, "--out", "run", "train.py").stdout == "begun\n"
 
 
 def test_it_says_that_nothing_was_trained_and_where_it_would_have_gone(tmp_path: Path) -> None:
