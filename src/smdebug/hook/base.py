@@ -668,9 +668,9 @@ class BaseHook(HookCollections):
         """
         if self._ready or self._closed or self._forked:
             return
-        # Two threads may come at once, and would meet each other's claim.
+        # Two threads may come at once, and would meet each other's claim; or one of them closes.
         with self._lock:
-            if self._ready:
+            if self._ready or self._closed:
                 return
             worker = self._worker()
             self._writes = self._is_writer(worker)
