@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 # Files up to this many rows are decoded whole at first use: a call costs more than the rows.
 _SMALL = 8192
+# Whatever their statistics say: those of shapes count the shape () as a null, and columns that have
+# a value in every row are used without asking for one that has none.
+_ALWAYS_PRESENT = {"shape", *(field.name for field in SCHEMA if not field.nullable)}
 
 
 class ColumnCache:
@@ -367,8 +370,7 @@ class IndexFile:
     def _present(self, group: int, name: str) -> bool:
         if name not in self._leaf:
             return False
-        if name == "shape":
-            # Its statistics count the shape () as a null.
+        if name in _ALWAYS_PRESENT:
             return True
         statistics = self._statistics(group, name)
         rows = self.metadata.row_group(group).num_rows
