@@ -29,7 +29,7 @@ from smdebug.storage.index import (
     table_of,
 )
 from smdebug.storage.index_bytes import IndexBytes
-from smdebug.storage.index_claims import check_column, check_schema, check_steps
+from smdebug.storage.index_claims import REQUIRED, check_column, check_schema, check_steps
 from smdebug.storage.index_footer import check_footer
 from smdebug.storage.index_pages import check_pages, checked_chunks
 
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
 # Files up to this many rows are decoded whole at first use: a call costs more than the rows.
 _SMALL = 8192
-# Whatever their statistics say: those of shapes count the shape () as a null, and columns that have
-# a value in every row are used without asking for one that has none.
-_ALWAYS_PRESENT = {"shape", *(field.name for field in SCHEMA if not field.nullable)}
 
 
 class ColumnCache:
@@ -368,10 +365,9 @@ class IndexFile:
         self._walked.add(leaf)
 
     def _present(self, group: int, name: str) -> bool:
-        if name not in self._leaf:
-            return False
-        if name in _ALWAYS_PRESENT:
-            return True
+        # The statistics of shapes count the shape () as a null.
+        if name not in self._leaf or name == "shape" or name in REQUIRED:
+            return name in self._leaf
         statistics = self._statistics(group, name)
         rows = self.metadata.row_group(group).num_rows
         return statistics is None or statistics.null_count != rows
@@ -390,7 +386,6 @@ class IndexFile:
         try:
             return statistics.min, statistics.max
         except PARQUET_ERRORS as error:
-            # Texts that are none.
             raise IndexReaderException(f"{self.key}: {error}") from error
 
     def _statistics(self, group: int, name: str) -> Any:
