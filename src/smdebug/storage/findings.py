@@ -18,7 +18,9 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import PARQUET_ERRORS, pa, pq
 from smdebug.storage.catalog import one_array
 from smdebug.storage.identity import run_names
+from smdebug.storage.index import TAIL_BYTES, footer_size
 from smdebug.storage.index_claims import check_texts
+from smdebug.storage.index_footer import check_footer
 from smdebug.storage.index_pages import check_pages, checked_chunks
 from smdebug.storage.limits import COLUMN_BYTES, FINDINGS_ROWS, check_json, read_small
 from smdebug.storage.sealed_name import has_seal, is_sealed, resealed_name, sealed_name
@@ -232,8 +234,10 @@ def _check_claims(file: pq.ParquetFile, content: memoryview) -> None:
 
 
 def _read(store: Store, key: str) -> Iterable[Finding]:
-    content = pa.py_buffer(_checked(store, key))
+    data = _checked(store, key)
+    content = pa.py_buffer(data)
     try:
+        check_footer(data[-footer_size(memoryview(data)) : -TAIL_BYTES])
         # On this thread alone: one of Arrow's pool that still holds memory of Python's when the
         # interpreter ends aborts the process.
         file = pq.ParquetFile(

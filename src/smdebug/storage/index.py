@@ -42,6 +42,7 @@ _SEAL = re.compile(rb"crc32c:([0-9]{8}):")
 _DIGITS = 8
 MAGIC = b"PAR1"
 _TAIL = struct.Struct("<I4s")
+TAIL_BYTES = _TAIL.size
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 Ints = npt.NDArray[np.int64]

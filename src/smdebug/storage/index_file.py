@@ -23,12 +23,14 @@ from smdebug.storage.index import (
     ROWS_PER_GROUP,
     RUN_KEY,
     SCHEMA,
+    TAIL_BYTES,
     TEXT_COLUMNS,
     open_seal,
     table_of,
 )
 from smdebug.storage.index_bytes import IndexBytes
-from smdebug.storage.index_claims import check_column, check_schema, check_steps
+from smdebug.storage.index_claims import REQUIRED, check_column, check_schema, check_steps
+from smdebug.storage.index_footer import check_footer
 from smdebug.storage.index_pages import check_pages, checked_chunks
 
 if TYPE_CHECKING:
@@ -106,6 +108,7 @@ class IndexFile:
     def _open(self) -> None:
         footer = self._bytes.footer()
         self._sums = open_seal(footer)
+        check_footer(footer[:-TAIL_BYTES])
         metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(footer)))
         run = (metadata.metadata or {}).get(RUN_KEY)
         self.run = None if run is None else run.decode("utf-8", "replace")
@@ -362,11 +365,9 @@ class IndexFile:
         self._walked.add(leaf)
 
     def _present(self, group: int, name: str) -> bool:
-        if name not in self._leaf:
-            return False
-        if name == "shape":
-            # Its statistics count the shape () as a null.
-            return True
+        # The statistics of shapes count the shape () as a null.
+        if name not in self._leaf or name == "shape" or name in REQUIRED:
+            return name in self._leaf
         statistics = self._statistics(group, name)
         rows = self.metadata.row_group(group).num_rows
         return statistics is None or statistics.null_count != rows
@@ -382,7 +383,10 @@ class IndexFile:
         statistics = self._statistics(group, name)
         if statistics is None or not statistics.has_min_max:
             return None
-        return statistics.min, statistics.max
+        try:
+            return statistics.min, statistics.max
+        except PARQUET_ERRORS as error:
+            raise IndexReaderException(f"{self.key}: {error}") from error
 
     def _statistics(self, group: int, name: str) -> Any:
         # Taking statistics from the footer costs microseconds, and series ask for them often.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.storage.limits import CHUNK_BYTES, DIMENSIONS
+from smdebug.storage.thrift import INT, STRUCT, ThriftError, key, read_struct
 
 if TYPE_CHECKING:
     from smdebug.storage.arrow import pq
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
 # How many times as much as it weighs a chunk may unpack to.
 _MOST_RATIO = 64
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
-# Types of the compact protocol of Thrift, in which the headers of pages are written.
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
-_DEEPEST = 4
+# What the header of a page takes at most; it may hold the bounds of the page.
+_MOST_HEADER = 1 << 16
 
 
 class Chunk(NamedTuple):
@@ -99,13 +99,12 @@ def check_pages(data: memoryview, chunk: Chunk) -> None:
     at = unpacked = values = 0
     while at < len(data):
         try:
-            header, at = _struct(data, at, 0)
-            kind, size, packed = header[1], header[2], header[3]
-            inside = header[{_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}[kind]]
-            count = inside[1]
-            if not all(isinstance(each, int) for each in (size, packed, count)):
-                raise TypeError
-        except (KeyError, IndexError, TypeError) as error:
+            header, length = read_struct(data[at : at + _MOST_HEADER], 0)
+            at += length
+            kind, size, packed = (header[key(field, INT)] for field in (1, 2, 3))
+            inside = header[key({_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}[kind], STRUCT)]
+            count = inside[key(1, INT)]
+        except (KeyError, ThriftError) as error:
             raise IndexReaderException("a page has no header") from error
         # Headers count, too; those of an honest page take what they take in the file.
         unpacked += size
@@ -119,55 +118,3 @@ def check_pages(data: memoryview, chunk: Chunk) -> None:
                 f"a page claims {count} values in {size} bytes, packed into {packed}; its column "
                 f"chunk has {chunk.values} values in {chunk.unpacked} bytes"
             )
-
-
-def _struct(data: memoryview, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """The numbers and structs of a struct, by field; everything else is passed over."""
-    if depth > _DEEPEST:
-        raise IndexError
-    found: dict[int, Any] = {}
-    field = 0
-    while True:
-        head = data[at]
-        at += 1
-        if not head:
-            return found, at
-        kind = head & 15
-        if head >> 4:
-            field += head >> 4
-        else:
-            field, at = _number(data, at)
-        if kind == _STRUCT:
-            found[field], at = _struct(data, at, depth + 1)
-        elif kind in (_TRUE, _FALSE):
-            found[field] = kind
-        elif kind == _BINARY:
-            size, at = _varint(data, at)
-            at += size
-        elif kind == _DOUBLE:
-            at += 8
-        elif kind == _BYTE:
-            at += 1
-        elif kind in (_LIST, _SET) or kind > _STRUCT:
-            # Headers of pages have none.
-            raise IndexError
-        else:
-            found[field], at = _number(data, at)
-
-
-def _number(data: memoryview, at: int) -> tuple[int, int]:
-    value, at = _varint(data, at)
-    return (value >> 1) ^ -(value & 1), at
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise IndexError

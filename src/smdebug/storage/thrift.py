@@ -1,0 +1,196 @@
+"""The compact protocol of Thrift, in which Parquet writes headers and footers.
+
+Read more strictly than others do: fields come in the order of their numbers, each once, and
+numbers fit their type. What is read here is then read the same by everybody. A struct takes many
+times its bytes in memory: whoever reads one of somebody else's gives a piece of bounded size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+TRUE, FALSE, BYTE, SHORT, INT, LONG, DOUBLE, BINARY, LIST, STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
+# How many lists and structs may lie in each other.
+_DEEPEST = 8
+_LAST_FIELD = (1 << 15) - 1
+_LIMITS = {SHORT: 1 << 15, INT: 1 << 31, LONG: 1 << 63}
+
+Fields = dict[int, Any]
+
+
+class ThriftError(ValueError):
+    """What was to be read is not there, or not written as Thrift writes it."""
+
+
+def key(field: int, kind: int, of: int = 0) -> int:
+    """What `read_struct` finds a field under: it has another key when it is of another type.
+
+    Args:
+        field: its number.
+        kind: its type.
+        of: the type of what it holds, when it is a list.
+    """
+    return field << 8 | of << 4 | kind
+
+
+def read_struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[Fields, int]:
+    """The fields of a struct by their `key`, and where it ends.
+
+    Raises:
+        ThriftError: there is none.
+    """
+    if depth > _DEEPEST:
+        raise ThriftError("structs lie in structs too deeply")
+    found: Fields = {}
+    field = 0
+    try:
+        while head := data[at]:
+            at += 1
+            kind = head & 15
+            if head > 15:
+                field += head >> 4
+            else:
+                last = field
+                field, at = read_number(data, at, SHORT)
+                if field <= last:
+                    raise ThriftError("fields are not in their order")
+            # What there is most of comes first, and most numbers take one byte.
+            if INT <= kind <= LONG:
+                byte = data[at]
+                if byte < 128:
+                    at += 1
+                    found[field << 8 | kind] = (byte >> 1) ^ -(byte & 1)
+                else:
+                    found[field << 8 | kind], at = read_number(data, at, kind)
+            elif kind == LIST:
+                of = data[at] & 15
+                found[field << 8 | of << 4 | LIST], at = read_list(data, at, depth + 1)
+            else:
+                found[field << 8 | kind], at = read_value(data, at, kind, depth)
+    except IndexError:
+        raise ThriftError("it is cut off") from None
+    if field > _LAST_FIELD:
+        raise ThriftError(f"there is no field {field}")
+    return found, at + 1
+
+
+def read_field(data: bytes | memoryview, at: int, last: int) -> tuple[int, int, int]:
+    """The number and the type of the next field of a struct, and where its value begins.
+
+    The type is 0 at the end of the struct.
+
+    Args:
+        data: what is read.
+        at: where the one before ends.
+        last: its number; 0 at the beginning.
+
+    Raises:
+        ThriftError: there is none.
+    """
+    try:
+        head = data[at]
+    except IndexError:
+        raise ThriftError("it is cut off") from None
+    at += 1
+    if not head:
+        return 0, 0, at
+    field = last + (head >> 4)
+    if head < 16:
+        field, at = read_number(data, at, SHORT)
+    if not last < field <= _LAST_FIELD:
+        raise ThriftError("fields are not in their order")
+    return field, head & 15, at
+
+
+def read_value(data: bytes | memoryview, at: int, kind: int, depth: int = 0) -> tuple[Any, int]:
+    """A value of a type, and where it ends; see `read_struct`."""
+    if kind == BINARY:
+        size, at = read_varint(data, at)
+        end = at + size
+        if end > len(data):
+            raise ThriftError("it is cut off")
+        return data[at:end], end
+    if kind == STRUCT:
+        return read_struct(data, at, depth + 1)
+    if kind in (TRUE, FALSE):
+        return kind == TRUE, at
+    if kind in _LIMITS:
+        return read_number(data, at, kind)
+    if kind == LIST:
+        return read_list(data, at, depth + 1)
+    if kind in (BYTE, DOUBLE):
+        end = at + (1 if kind == BYTE else 8)
+        if end > len(data):
+            raise ThriftError("it is cut off")
+        return data[at:end], end
+    raise ThriftError(f"there is no type {kind}")
+
+
+def read_list(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[list[Any], int]:
+    """The values of a list, and where it ends; see `read_struct`."""
+    size, of, at = read_list_head(data, at)
+    if depth > _DEEPEST:
+        raise ThriftError("lists lie in lists too deeply")
+    found = []
+    for _ in range(size):
+        if of in (TRUE, FALSE):
+            # In lists they take a byte.
+            value, at = data[at] == TRUE, at + 1
+        else:
+            value, at = read_value(data, at, of, depth)
+        found.append(value)
+    return found, at
+
+
+def read_list_head(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
+    """How many values a list has, their type, and where they begin.
+
+    Raises:
+        ThriftError: there are not that many bytes.
+    """
+    try:
+        head = data[at]
+    except IndexError:
+        raise ThriftError("it is cut off") from None
+    at += 1
+    size = head >> 4
+    if size == 15:
+        size, at = read_varint(data, at)
+    # Every value takes a byte at least.
+    if size > len(data) - at:
+        raise ThriftError("a list is longer than what it lies in")
+    return size, head & 15, at
+
+
+def read_number(data: bytes | memoryview, at: int, kind: int = LONG) -> tuple[int, int]:
+    """An integer of a type, and where it ends; see `read_varint`."""
+    value, at = read_varint(data, at)
+    value = (value >> 1) ^ -(value & 1)
+    limit = _LIMITS[kind]
+    if not -limit <= value < limit:
+        raise ThriftError(f"{value} is too large for its type")
+    return value, at
+
+
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """A number without a sign, and where it ends.
+
+    Raises:
+        ThriftError: there is none, or it has more than 64 bits.
+    """
+    value = shift = 0
+    try:
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+            if shift > 63:
+                raise ThriftError("a number is too long")
+    except IndexError:
+        raise ThriftError("it is cut off") from None
+    if value >> 64:
+        raise ThriftError("a number is too large")
+    return value, at
