@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +17,7 @@ from smdebug.storage.index import IndexRow, encode_index, rows_to_table
 from smdebug.storage.index_footer import check_footer
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable
 
 OPTIONS: list[dict[str, Any]] = [
@@ -51,9 +52,15 @@ def written(**options: Any) -> bytes:
     return footer_of(bytes(sink.getvalue()))
 
 
+@pytest.fixture(autouse=True)
+def patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the usual column chunks be looked for from the first on."""
+    monkeypatch.setattr(index_footer, "_WORTH", -1)
+
+
 def unusual(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has every column chunk be read."""
-    monkeypatch.setattr(index_footer, "_usual", lambda leaf: re.compile(rb"(?!)"))
+    monkeypatch.setattr(index_footer, "_WORTH", 10**9)
 
 
 @pytest.mark.parametrize("read", [False, True])
@@ -72,6 +79,25 @@ def test_an_index_file_is_usual(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(index_footer, "_check_chunk", none)
     check_footer(footer_of(bytes(encode_index(table().slice(0, 2), "run"))))
+
+
+def test_patterns_are_made_when_there_are_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: set[index_footer.Leaf] = set()
+    monkeypatch.setattr(index_footer, "_WORTH", 100)
+    monkeypatch.setattr(index_footer, "_met", Counter())
+    usual = index_footer._usual
+
+    def counted(leaf: index_footer.Leaf) -> re.Pattern[bytes]:
+        made.add(leaf)
+        return usual(leaf)
+
+    monkeypatch.setattr(index_footer, "_usual", counted)
+    footer = footer_of(bytes(encode_index(table().slice(0, 2), "run")))
+    check_footer(footer)
+    assert not made
+    for _ in range(101):
+        check_footer(footer)
+    assert len(made) > 1
 
 
 def test_a_later_version_may_add_fields() -> None:

@@ -8,6 +8,7 @@ ours have, and to what a later pyarrow may add: fields with higher numbers.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +32,7 @@ from smdebug.storage.thrift import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 _BYTE_ARRAY = 6
 # How many bytes a value of a type has; a file of ours has no other types.
@@ -229,6 +230,11 @@ def _leaves(elements: list[Fields]) -> list[Leaf]:
 
 # ---- row groups
 
+# Making a pattern takes as long as reading some hundred chunks without one: a few small files, as
+# most commands open, are read without.
+_WORTH = 400
+_met: Counter[Leaf] = Counter()
+
 # Numbers of at most 28 and 63 bits, and a struct of three: a page's type, its encoding, how many.
 _SMALL, _LARGE = rb"[\x80-\xff]{0,3}[\x00-\x7f]", rb"[\x80-\xff]{0,8}[\x00-\x7f]"
 _PAGES = rb"\x15%b\x15%b\x15%b\x00" % (_SMALL, _SMALL, _SMALL)
@@ -239,6 +245,16 @@ def _bytes_of(sizes: Iterable[int]) -> bytes:
 
 
 _NAME = _bytes_of(range(1, 33))
+
+
+def _matcher(leaf: Leaf, chunks: int) -> Callable[[bytes, int], re.Match[bytes] | None]:
+    """Finds the usual chunk of a column; nothing, until so many were met that this pays."""
+    _met[leaf] += chunks
+    return _usual(leaf).match if _met[leaf] > _WORTH else _no_match
+
+
+def _no_match(data: bytes, at: int) -> None:
+    return None
 
 
 @cache
@@ -276,7 +292,7 @@ def _usual(leaf: Leaf) -> re.Pattern[bytes]:
 def _check_groups(data: bytes, at: int, leaves: list[Leaf]) -> int:
     count, _, at = read_list_head(data, at)
     # The usual chunk of every column, looked up once for all groups.
-    usual = [_usual(leaf).match for leaf in leaves]
+    usual = [_matcher(leaf, count) for leaf in leaves]
     for _ in range(count):
         found: Fields = {}
         field = 0
