@@ -98,7 +98,8 @@ def test_scalars(tmp_path: Path, tally: Tally) -> None:
     for what, most in (("objects", changes + 300), ("held", changes + 6 * result["segments"])):
         if grown(result["samples"], what) > most:
             wrong.append(f"{what}: {[each[what] for each in result['samples']]}")
-    segments = most_segments(result["elapsed"], steps * STEP_BYTES, BESIDES)
+    made = steps + BESIDES + result["warm"]
+    segments = most_segments(result["elapsed"], made * STEP_BYTES, BESIDES)
     if result["segments"] > segments:
         wrong.append(f"{result['segments']} segments, {segments} at most")
     files = [each for each in run.rglob("*") if each.is_file()]
@@ -108,7 +109,7 @@ def test_scalars(tmp_path: Path, tally: Tally) -> None:
     began = time.perf_counter()
     trial = create_trial(str(run))
     opened = time.perf_counter() - began
-    if len(trial.steps()) != steps + BESIDES or not trial.loaded_all_steps:
+    if len(trial.steps()) != made or not trial.loaded_all_steps:
         wrong.append(f"{len(trial.steps())} steps are there")
     tally.add(
         5, "steps of scalars, with TensorBoard files and when_nan", steps,
@@ -140,11 +141,12 @@ def test_tensors(tmp_path: Path, tally: Tally) -> None:
     run = tmp_path / "run"
     result = told(started("soak", "tensors", str(run), steps))
     wrong = require_flat(result)
-    segments = most_segments(result["elapsed"], steps * (256_000 + STEP_BYTES), BESIDES)
+    made = steps + BESIDES + result["warm"]
+    segments = most_segments(result["elapsed"], made * (256_000 + STEP_BYTES), BESIDES)
     if result["segments"] > segments:
         wrong.append(f"{result['segments']} segments, {segments} at most")
     saved, sums = create_trial(str(run)).tensor("weight").series("mean")
-    if len(saved) != steps + BESIDES or sums[0] != sums[-1]:
+    if len(saved) != made or sums[0] != sums[-1]:
         wrong.append(f"{len(saved)} steps are there")
     tally.add(
         5, "steps of tensors of 256 kB", steps, 0 if wrong else steps,
@@ -167,7 +169,7 @@ def test_rules_beside_a_job(tmp_path: Path, tally: Tally) -> None:
         for who, samples in (("the job", result["samples"]), ("the follower", followed["samples"]))
         if len(samples) > 6 and grown(samples, "rss") > allowed
     ]
-    if followed["steps"] != steps + BESIDES:
+    if followed["steps"] != steps + BESIDES + result["warm"]:
         wrong.append(f"the follower saw {followed['steps']} steps")
     if result["findings"] != 1:
         wrong.append(f"a condition that goes on was found {result['findings']} times")
