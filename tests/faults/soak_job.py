@@ -102,6 +102,7 @@ def soak(kind: str, path: str, steps: int, trace: bool = False) -> dict[str, Any
     started = time.monotonic()
     samples, calls = [], []
     costs: list[list[tuple[float, float]]] = [[] for _ in range(SAMPLES)]
+    usual: list[list[float]] = [[] for _ in range(SAMPLES)]
     array = np.arange(64_000, dtype=np.float32)
     batch = np.linspace(0.0, 1.0, _BATCH[kind])
     # What is counted byte by byte is not in pieces.
@@ -116,6 +117,7 @@ def soak(kind: str, path: str, steps: int, trace: bool = False) -> dict[str, Any
                 make(hook, step, array)
                 thread, wall = thread + time.thread_time(), wall + time.perf_counter()
             costs[tenth].append((thread, wall))
+            usual[tenth].append(thread / reference())
         # Steps of one kind, the same every time: the second ends the first, and is counted; with
         # room in the queue, because waiting for it is no work.
         hook.flush()
@@ -131,6 +133,7 @@ def soak(kind: str, path: str, steps: int, trace: bool = False) -> dict[str, Any
         "warm": warm,
         "calls": calls,
         "cost": medians,
+        "usual": [statistics.median(tenth) for tenth in usual],
         "elapsed": elapsed,
         "waited": hook.stats().seconds_waited,
         "segments": hook.stats().segments,
@@ -138,6 +141,17 @@ def soak(kind: str, path: str, steps: int, trace: bool = False) -> dict[str, Any
         "findings": len(hook.findings()),
         "after": sample(),
     }
+
+
+def reference() -> float:
+    """The seconds of a thread for something that is the same every time.
+
+    A machine is quicker at some times than at others, for everybody.
+    """
+    began = time.thread_time()
+    for number in range(3000):
+        str({"step": number, "values": [number] * 8})
+    return time.thread_time() - began
 
 
 def warm_up(hook: NumpyHook, save: Any) -> int:

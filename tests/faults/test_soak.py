@@ -66,11 +66,12 @@ def most_segments(seconds: float, weight: int, flushes: int) -> int:
 
 
 def cost(result: dict[str, Any]) -> str:
-    first, second, last = (result["cost"][place] for place in (0, 1, -1))
+    first, last = result["cost"][0], result["cost"][-1]
+    beside = result["usual"][-1] / result["usual"][0]
     return (
         f"{1e6 * first[0]:.0f} us of the training thread a step in the first tenth; the last is "
-        f"{last[0] / first[0]:.2f} of it, {last[0] / second[0]:.2f} of the second (wall "
-        f"{last[1] / first[1]:.2f}, {last[1] / second[1]:.2f}), waited {result['waited']:.1f} s"
+        f"{last[0] / first[0]:.2f} of it (wall {last[1] / first[1]:.2f}), {beside:.2f} measured by "
+        f"work that is always the same; waited {result['waited']:.1f} s"
     )
 
 
