@@ -222,6 +222,10 @@ if __name__ == "__main__":
 
     from smdebug.storage.arrow import warm_up
 
+    # As at a terminal: a shell starts what runs in the background with these switched off.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
     # All of it here, and not in each of them.
     for each in JOBS:
         importlib.import_module(each)
