@@ -12,7 +12,7 @@ from tests.faults import ending_jobs, jobs
 from tests.faults.tally import Tally, amount
 
 from smdebug.storage.check import check_run
-from smdebug.storage.local import LocalStore
+from smdebug.storage.store import open_store
 from smdebug.trials.summary import state_of
 from smdebug.trials.trial import Trial
 
@@ -31,11 +31,12 @@ def told_steps(lines: list[str]) -> list[int]:
     return [int(line.split()[1]) for line in lines if line.startswith("step")]
 
 
-def faults_of(path: Path, steps: list[int], finished: bool = True) -> list[str]:
+def faults_of(path: Path | str, steps: list[int], finished: bool = True) -> list[str]:
     """What is wrong with a run in which these steps must be whole, and whatever else is right."""
-    if not steps and not path.exists():
+    store = open_store(str(path))
+    if not steps and not any(store.list("")):
         return []
-    damages = [f"{each.file}: {each.what}" for each in check_run(LocalStore(path)).damages]
+    damages = [f"{each.file}: {each.what}" for each in check_run(store).damages]
     if not steps:
         return damages
     faults = damages + jobs.wrong_steps(str(path), steps)
@@ -143,36 +144,43 @@ def test_sigterm_while_the_main_thread_is_elsewhere(
     assert (code, faults) == (-signal.SIGTERM, []), job.complaints()
 
 
+@pytest.mark.parametrize("place", ["disk", "bucket"])
 def test_a_job_that_was_terminated_is_started_again(
-    tmp_path: Path, zygote: Zygote, tally: Tally
+    tmp_path: Path, bucket: str, zygote: Zygote, tally: Tally, place: str
 ) -> None:
     """As it was, or with `resume`; it is terminated once more, and then comes to its end."""
+    folder = str(tmp_path) if place == "disk" else f"s3://{bucket}/again"
     wrong = []
     for format in FORMATS:
         for resume in (False, True):
-            path = tmp_path / f"{format} {resume}"
             options: dict[str, Any] = {"format": format, "resume": resume}
-            faults = []
-            told: list[int] = []
-            for _ in range(2):
-                job = zygote.start(ending_jobs.endless, str(path), **options)
-                told += told_steps(job.until(f"step {max(told, default=0) + 3 * resume + 2}"))
-                job.send(signal.SIGTERM)
-                job.rest()
-                faults += [] if job.wait() == -signal.SIGTERM else [job.complaints()]
-                faults += faults_of(path, sorted(set(told)))
-                faults += [] if state_of(LocalStore(path)) == "stopped" else ["not stopped"]
-            job = zygote.start(ending_jobs.some, str(path), steps=3, **options)
-            told += told_steps(job.rest())
-            faults += [] if job.wait() == 0 else [job.complaints()]
-            faults += faults_of(path, sorted(set(told)))
-            faults += [] if state_of(LocalStore(path)) == "finished" else ["not finished"]
-            # Without `resume` each of them begins anew.
-            if (told.count(0) == 1) != resume:
-                faults.append(f"steps {told}")
+            faults = faults_of_restarts(zygote, f"{folder}/{format}_{resume}", options)
             wrong += [f"{options}: {fault}" for fault in faults]
-    tally.add(8, "jobs started again after SIGTERM", 12, 12 if not wrong else 0)
+    kind = f"jobs started again after SIGTERM, {place}"
+    tally.add(8, kind, 12, 12 if not wrong else 0)
     assert not wrong
+
+
+def faults_of_restarts(zygote: Zygote, path: str, options: dict[str, Any]) -> list[str]:
+    faults = []
+    told: list[int] = []
+    for _ in range(2):
+        job = zygote.start(ending_jobs.endless, path, **options)
+        told += told_steps(job.until(f"step {max(told, default=0) + 3 * options['resume'] + 2}"))
+        job.send(signal.SIGTERM)
+        job.rest()
+        faults += [] if job.wait() == -signal.SIGTERM else [job.complaints()]
+        faults += faults_of(path, sorted(set(told)))
+        faults += [] if state_of(open_store(path)) == "stopped" else ["not stopped"]
+    job = zygote.start(ending_jobs.some, path, steps=3, **options)
+    told += told_steps(job.rest())
+    faults += [] if job.wait() == 0 else [job.complaints()]
+    faults += faults_of(path, sorted(set(told)))
+    faults += [] if state_of(open_store(path)) == "finished" else ["not finished"]
+    # Without `resume` each of them begins anew.
+    if (told.count(0) == 1) != options["resume"]:
+        faults.append(f"steps {told}")
+    return faults
 
 
 def test_a_second_sigterm_ends_the_process_at_once(

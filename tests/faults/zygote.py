@@ -39,6 +39,7 @@ class Zygote:
     def __init__(self) -> None:
         # Those that nobody has waited for: a test has failed meanwhile.
         self._alive: set[int] = set()
+        self._environment = dict(os.environ)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -51,13 +52,21 @@ class Zygote:
         ours, theirs = socket.socketpair()
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with the process
         name = (job.__module__, job.__name__)
-        request = {"job": name, "arguments": arguments, "options": options}
+        request = {
+            "job": name, "arguments": arguments, "options": options, "environment": self._news(),
+        }  # fmt: skip
         with theirs:
             message = [json.dumps(request).encode()]
             socket.send_fds(self._socket, message, [theirs.fileno(), errors.fileno()])
         pid = int(self._socket.recv(_MOST))
         self._alive.add(pid)
         return Running(self, pid, ours, errors)
+
+    def _news(self) -> dict[str, str | None]:
+        """Which variables of the environment are others than when this was made."""
+        now = dict(os.environ)
+        names = {name for name, _ in now.items() ^ self._environment.items()}
+        return {name: now.get(name) for name in names}
 
     def run(self, job: Callable[..., None], *arguments: Any, **options: Any) -> list[str]:
         """Runs one to its end, which must be a good one; returns what it said."""
@@ -234,5 +243,9 @@ if __name__ == "__main__":
     gc.collect()
     gc.freeze()
     request, line = _next_job(socket.socket(fileno=int(sys.argv[1])))
+    for name, value in request["environment"].items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
     module, function = request["job"]
     getattr(sys.modules[module], function)(line, *request["arguments"], **request["options"])

@@ -17,6 +17,7 @@ from smdebug import Collection, ReductionConfig, SaveConfig, SaveConfigMode, mod
 from smdebug.config.collection_manager import CollectionManager
 from smdebug.reductions import REDUCTION_NAMES, Array, compute_reductions
 from smdebug.storage.batch import Entry, StepBatch
+from smdebug.storage.layout import END_KEY
 from smdebug.storage.local import LocalStore
 from smdebug.storage.writer import RunWriter
 from smdebug.trials import create_trial
@@ -40,12 +41,13 @@ def write(
     manager: CollectionManager | None = None,
     end: bool = True,
     format: str = "v1",
+    interrupted: bool = False,
 ) -> None:
     writer = RunWriter(LocalStore(str(run)), worker, format=format)
     writer.write_collections((manager or CollectionManager()).to_json())
     for batch in batches:
         writer.submit(batch)
-    writer.close(end=end)
+    writer.close(end, interrupted)
 
 
 def batch(step: int, *entries: Entry, mode: ModeKeys = modes.TRAIN) -> StepBatch:
@@ -277,7 +279,21 @@ def known_keys(item: Any) -> Any:
     return {key: known_keys(value) for key, value in item.items() if key not in extra}
 
 
-# ---- resumed runs
+# ---- runs that were interrupted or resumed
+
+
+@pytest.mark.parametrize("end", ["none", "whole", "interrupted"])
+def test_the_mark_of_the_end(ask_original: Ask, tmp_path: Path, end: str) -> None:
+    run, value = tmp_path / "run", np.arange(3.0)
+    write(run, [batch(0, Entry("x", value))], end=end != "none", interrupted=end == "interrupted")
+    assert (run / END_KEY).exists() == (end != "none")
+
+    seen = ask_original(run)
+
+    assert seen["steps"]["GLOBAL"] == [0]
+    assert_same_bits(values_of(seen, "x")[0, "worker_0"], value)
+    # It waits for no more of a job that somebody has stopped.
+    assert seen["loaded_all_steps"] == (end != "none")
 
 
 def test_step_saved_twice(ask_original: Ask, tmp_path: Path) -> None:

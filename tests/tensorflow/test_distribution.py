@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,9 @@ import pytest
 import tensorflow as tf
 
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.local import LocalStore
 from smdebug.trials import create_trial
+from smdebug.trials.summary import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,6 +78,12 @@ class Program:
                 self._output = "hangs after:\n" + self._process.communicate()[0]
         return self._output
 
+    @property
+    def code(self) -> int | None:
+        """What it ended with."""
+        assert self.output is not None
+        return self._process.returncode
+
     def truth(self, scenario: str, name: str = "truth") -> Truth:
         assert f"{scenario} done" in self.output, self.output
         with (self._folder / scenario / f"{name}.pickle").open("rb") as file:
@@ -91,7 +100,7 @@ class Program:
         return before.split(" done in ")[-1]
 
     def stop(self) -> None:
-        if self._process.poll() is None:
+        if self._output is None:
             self._process.kill()
             self._process.communicate()
 
@@ -272,6 +281,26 @@ def test_gradients_of_the_replicas_together_make_the_update(mirrored: Program) -
     slopes = [trial.tensor("gradients/first/kernelGrad").value(1, worker=each) for each in BOTH]
     np.testing.assert_allclose(change, -0.05 * (slopes[0] + slopes[1]), rtol=1e-4, atol=1e-6)
     assert not np.allclose(slopes[0], slopes[1])
+
+
+def test_a_job_on_two_devices_that_was_terminated_is_started_again(tmp_path: Path) -> None:
+    run = tmp_path / "stopped" / "run"
+    first = Program(tmp_path, "dist_mirrored.py", "stopped")
+    assert first.code == -signal.SIGTERM, first.output
+    assert state_of(LocalStore(run)) == "stopped"
+    trial = create_trial(run)
+    assert trial.steps()[:2] == [0, 1]
+    for step in trial.steps():
+        assert trial.tensor("first/weights/first/kernel:0").workers(step) == BOTH
+
+    again = Program(tmp_path, "dist_mirrored.py", "stopped")
+    truth, trial = again.truth("stopped"), again.trial("stopped")
+    assert state_of(LocalStore(run)) == "finished"
+    assert trial.workers() == BOTH
+    check_steps(trial, truth)
+    for worker in BOTH:
+        check_weights(trial, worker, truth, WEIGHTS["plain"])
+        check_logs(trial, worker, truth)
 
 
 # ---- other kinds of models and trainings

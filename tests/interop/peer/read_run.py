@@ -94,6 +94,8 @@ def main(path, out):
             for worker in tensor.workers(step)
         ],
     }
+    # Known only after it was asked for something.
+    seen["loaded_all_steps"] = trial.loaded_all_steps
     np.savez(out + ".npz", **arrays)
     with open(out + ".json", "w") as file:
         json.dump(seen, file)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import signal
 import sys
 import time
 import traceback
@@ -372,6 +373,27 @@ def loop_all(run: Scenario) -> None:
     loop(run, run.hook(include_workers="all"))
 
 
+# ---- a job that somebody stops
+
+
+class Terminate(keras.callbacks.Callback):
+    """Has the job stopped in the middle, as whoever needs the machine would."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def stopped(run: Scenario) -> None:
+    """The first time it is stopped; started again, it comes to its end."""
+    again = (run.folder / "run").exists()
+    run.hook(include_workers="all")
+    x, y = rows(48)
+    model = model_of(plain, devices())
+    fit(run, model, x, y, callbacks=[*run.callbacks, *([] if again else [Terminate()])])
+    run.finish(model)
+
+
 def main(folder: str, *scenarios: str) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     (cpu,) = tf.config.list_physical_devices("CPU")
@@ -379,7 +401,7 @@ def main(folder: str, *scenarios: str) -> None:
     tf.config.set_logical_device_configuration(cpu, both)
     for scenario in scenarios:
         run = Scenario(Path(folder) / scenario)
-        run.folder.mkdir()
+        run.folder.mkdir(exist_ok=True)
         began = time.process_time()
         try:
             globals()[scenario](run)
