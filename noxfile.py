@@ -50,6 +50,9 @@ TEST_PACKAGES = [*PYTEST_PACKAGES, "tensorboard>=2.16"]
 # Damages what is read, guided by which code it reaches.
 FAULT_PACKAGES = [*TEST_PACKAGES, "atheris>=3", "psutil"]
 
+# Compiling all of a framework takes longer than installing it; most of it is never imported.
+QUICKLY = ["--no-compile"]
+
 # TensorFlow greets every process with a page of remarks on the machine.
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -226,7 +229,8 @@ def build_site(session: nox.Session) -> None:
 
 def install(session: nox.Session, *packages: str) -> None:
     """Installs into the session's environment, once."""
-    once(Path(session.virtualenv.location), packages, lambda: session.install(*packages))
+    where = Path(session.virtualenv.location)
+    once(where, packages, lambda: session.install(*QUICKLY, *packages))
 
 
 def peer_python(session: nox.Session) -> str:
@@ -238,7 +242,7 @@ def peer_python(session: nox.Session) -> str:
         PEER,
         PEER_PACKAGES,
         lambda: session.run_install(
-            str(python), "-m", "pip", "install", "--quiet", *PEER_PACKAGES, external=True
+            str(python), "-m", "pip", "install", "--quiet", *QUICKLY, *PEER_PACKAGES, external=True
         ),
     )
     return str(python)

@@ -29,7 +29,7 @@ def run_peer(tmp_path_factory: pytest.TempPathFactory) -> RunPeer:
     if not python or not Path(python).is_file():
         pytest.fail(
             "TORNASOLE_PEER_PYTHON must name the Python of a virtualenv with smdebug "
-            f"{PEER_VERSION} and torch, got {python!r}; run `nox -s interop`, which makes one",
+            f"{PEER_VERSION} and torch, got {python!r}; run `nox -s pytorch`, which makes one",
             pytrace=False,
         )
     home = tmp_path_factory.mktemp("peer-home")
