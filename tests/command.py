@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import pty
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import tempfile
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
+import pytest
+from tests import command_job
+from tests.zygote import Zygote
 
 # Generous: it is only waited this long when something is broken.
 LIMIT = 150
@@ -24,15 +28,30 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONIOENCODING": "utf-8", **more}
 
 
+@functools.cache
+def _zygote() -> Zygote:
+    """Starts commands; the time it takes to import everything is spent once."""
+    # Where warnings go, and how texts are written, is settled when Python starts.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONIOENCODING", "utf-8")
+        made = Zygote(["tests.command_job"], ["-W", "error"])
+    atexit.register(made.close)
+    return made
+
+
 def smdebug(
     directory: Path, *arguments: str, code: int = 0, traceback: bool = False, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command in a directory; it has to end with `code`, and without a traceback."""
-    ended = subprocess.run(
-        [*_SMDEBUG, *arguments],
-        cwd=directory, env=environment(**variables), capture_output=True, timeout=LIMIT,
-        check=False, encoding="utf-8",
-    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        job = _zygote().start_in(
+            environment(**variables), command_job.smdebug_command,
+            str(directory), arguments, str(out), str(err),
+        )  # fmt: skip
+        ended = subprocess.CompletedProcess(
+            ["smdebug", *arguments], job.wait(), out.read_text("utf-8"), err.read_text("utf-8")
+        )
     assert ended.returncode == code, (arguments, ended.stdout, ended.stderr)
     assert traceback or "Traceback" not in ended.stderr, (arguments, ended.stderr)
     return ended

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 from tests.faults.tally import Row, Tally, table
-from tests.faults.zygote import Zygote
+from tests.zygote import Zygote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+JOBS = [f"tests.faults.{name}" for name in ("jobs", "ending_jobs", "process_jobs", "thread_jobs")]
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def tally(record_property: Callable[[str, object], None]) -> Tally:
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:
     """Starts processes that train, in no time: they are forks of one that has imported it all."""
-    made = Zygote()
+    made = Zygote(JOBS)
     yield made
     made.close()
 

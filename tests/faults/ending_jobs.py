@@ -21,7 +21,7 @@ from smdebug.storage.local import LocalStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.faults.zygote import Line
+    from tests.zygote import Line
     from torch import nn
 
 

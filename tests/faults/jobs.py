@@ -1,4 +1,4 @@
-"""What processes of `tests.faults.zygote` do: small trainings, readers, and dying at a moment.
+"""What processes of `tests.zygote` do: small trainings, readers, and dying at a moment.
 
 What a step saves depends on its number only, so that whoever looks at a run later can tell whether
 it is right, and a step that another job saves again is the same.
@@ -20,17 +20,24 @@ from torch import nn
 import smdebug.cli.main
 import smdebug.pytorch as smd
 from smdebug.exceptions import MissingCollectionFiles, TrialNotFound
+from smdebug.storage.arrow import warm_up
 from smdebug.trials.trial import Trial
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from tests.faults.zygote import Line
+    from tests.zygote import Line
 
 EVERY = smd.SaveConfig(save_interval=1)
 HOOK_CODE = f"{os.sep}smdebug{os.sep}"
 _FILE_EVENTS = ("open", "os.rename", "os.remove")
+
+
+def prepare() -> None:
+    """What every process would do at its start."""
+    torch.set_num_threads(1)
+    warm_up()
 
 
 def make_model() -> nn.Sequential:

@@ -21,7 +21,7 @@ import smdebug.pytorch as smd
 from smdebug.storage.layout import END_KEY
 
 if TYPE_CHECKING:
-    from tests.faults.zygote import Line
+    from tests.zygote import Line
 
 
 def forks(line: Line, path: str, when: int, locked: str, child: str) -> None:

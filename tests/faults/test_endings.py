@@ -19,7 +19,7 @@ from smdebug.trials.trial import Trial
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.faults.zygote import Running, Zygote
+    from tests.zygote import Running, Zygote
 
 SEED = 80_101
 MOMENTS, SHORT = 200, 10

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.faults.zygote import Running, Zygote
+    from tests.zygote import Running, Zygote
 
 SEED = 20_101
 STEPS = 6

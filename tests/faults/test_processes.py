@@ -15,7 +15,7 @@ from smdebug.trials.trial import Trial
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.faults.zygote import Zygote
+    from tests.zygote import Zygote
 
 SEED = 80_201
 CHILDREN = {"trains": 0, "closes": 0, "exits": 7, "raises": 1, "_exits": 7, "forks": 7}

@@ -18,7 +18,7 @@ from smdebug.trials.trial import Trial
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.faults.zygote import Zygote
+    from tests.zygote import Zygote
 
 SEED = 80_301
 

@@ -16,7 +16,7 @@ import smdebug.pytorch as smd
 from smdebug.storage.layout import END_KEY
 
 if TYPE_CHECKING:
-    from tests.faults.zygote import Line
+    from tests.zygote import Line
 
 
 def saves_from_threads(line: Line, path: str, threads: int, saves: int, format: str) -> None:

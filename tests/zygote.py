@@ -1,10 +1,10 @@
-"""Processes to interrupt: forks of one that has imported everything, each with an end of its own.
+"""Processes without the time it takes to start them: forks of one that has imported everything.
 
-    python -m tests.faults.zygote <number of a socket>
+    python -m tests.zygote <number of a socket> <module> [<module> ...]
 
-A fork of it runs a function of one of the `JOBS` and then, unless that has ended it, ends as a
+A fork of it runs a function of one of the modules and then, unless that has ended it, ends as a
 script does: with threads that are waited for, with `atexit`, with the exit code of whatever it died
-from.
+from. A module may have a function `prepare`, which is called once, before there are any forks.
 """
 
 from __future__ import annotations
@@ -24,36 +24,51 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
-ROOT = Path(__file__).parents[2]
-JOBS = [f"tests.faults.{name}" for name in ("jobs", "ending_jobs", "process_jobs", "thread_jobs")]
+ROOT = Path(__file__).parents[1]
 # How long a process may say nothing, and how long it may live, in seconds.
 PATIENCE, LONGEST = 300.0, 900.0
 _MOST = 1 << 16
 
 
 class Zygote:
-    """Starts processes. Close it at the end."""
+    """Starts processes. Close it at the end.
 
-    def __init__(self) -> None:
+    Args:
+        modules: those whose functions it can start.
+        options: of Python.
+    """
+
+    def __init__(self, modules: Sequence[str], options: Sequence[str] = ()) -> None:
         # Those that nobody has waited for: a test has failed meanwhile.
         self._alive: set[int] = set()
         self._environment = dict(os.environ)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.zygote", str(theirs.fileno())],
+                [sys.executable, *options, "-m", "tests.zygote", str(theirs.fileno()), *modules],
                 pass_fds=[theirs.fileno()], cwd=ROOT,
             )  # fmt: skip
 
     def start(self, job: Callable[..., None], *arguments: Any, **options: Any) -> Running:
-        """Starts a function of one of the `JOBS`; it is given a `Line` first."""
+        """Starts a function of one of the modules; it is given a `Line` first."""
+        return self.start_in(os.environ, job, *arguments, **options)
+
+    def start_in(
+        self,
+        environment: Mapping[str, str],
+        job: Callable[..., None],
+        *arguments: Any,
+        **options: Any,
+    ) -> Running:
+        """The same, with other variables than ours."""
         ours, theirs = socket.socketpair()
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with the process
         name = (job.__module__, job.__name__)
         request = {
-            "job": name, "arguments": arguments, "options": options, "environment": self._news(),
+            "job": name, "arguments": arguments, "options": options,
+            "environment": self._news(dict(environment)),
         }  # fmt: skip
         with theirs:
             message = [json.dumps(request).encode()]
@@ -62,9 +77,8 @@ class Zygote:
         self._alive.add(pid)
         return Running(self, pid, ours, errors)
 
-    def _news(self) -> dict[str, str | None]:
-        """Which variables of the environment are others than when this was made."""
-        now = dict(os.environ)
+    def _news(self, now: dict[str, str]) -> dict[str, str | None]:
+        """Which variables are others than when this was made."""
         names = {name for name, _ in now.items() ^ self._environment.items()}
         return {name: now.get(name) for name in names}
 
@@ -227,19 +241,15 @@ def _next_job(connection: socket.socket) -> tuple[dict[str, Any], Line]:
 
 
 if __name__ == "__main__":
-    import torch
-
-    from smdebug.storage.arrow import warm_up
-
     # As at a terminal: a shell starts what runs in the background with these switched off.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     # All of it here, and not in each of them.
-    for each in JOBS:
-        importlib.import_module(each)
-    torch.set_num_threads(1)
-    warm_up()
+    for name in sys.argv[2:]:
+        imported = importlib.import_module(name)
+        if hasattr(imported, "prepare"):
+            imported.prepare()
     gc.collect()
     gc.freeze()
     request, line = _next_job(socket.socket(fileno=int(sys.argv[1])))

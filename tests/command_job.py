@@ -1,0 +1,30 @@
+"""What a process of `tests.zygote` does to be the command `smdebug`."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from typing import TYPE_CHECKING
+
+import smdebug.cli.main  # noqa: F401 - for all that come after
+from smdebug.storage.arrow import warm_up
+
+if TYPE_CHECKING:
+    from tests.zygote import Line
+
+
+def prepare() -> None:
+    """What every command would do at its start."""
+    warm_up()
+
+
+def smdebug_command(line: Line, directory: str, arguments: list[str], out: str, err: str) -> None:
+    """Runs a command in a directory; what it writes is in two files."""
+    os.chdir(directory)
+    for number, path in ((sys.stdout.fileno(), out), (sys.stderr.fileno(), err)):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(file, number)
+        os.close(file)
+    sys.argv = ["smdebug", *arguments]
+    runpy.run_module("smdebug", run_name="__main__", alter_sys=True)
