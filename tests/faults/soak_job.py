@@ -34,8 +34,8 @@ QUEUE_BYTES = 32 << 20
 # Steps of which the cost is taken together; how many are made besides, to count calls.
 BLOCK = 100
 BESIDES = 2 * SAMPLES
-# How much is computed at a step: some 0.4 ms for scalars; tensors are as slow as the disk anyway.
-_BATCH = {"scalars": 20_000, "watched": 20_000, "tensors": 1_000}
+# How much is computed at a step: some 0.4 ms, and more where the disk must keep up.
+_BATCH = {"scalars": 20_000, "watched": 20_000, "tensors": 100_000}
 
 
 def sample(hook: NumpyHook | None = None) -> dict[str, float]:
@@ -99,6 +99,7 @@ def soak(kind: str, path: str, steps: int, trace: bool = False) -> dict[str, Any
         tracemalloc.start()
     hook = _tensors(path) if kind == "tensors" else _scalars(path, watched=kind == "watched")
     make = _save_tensors if kind == "tensors" else _save_scalars
+    reference = _copy if kind == "tensors" else _objects_of_python
     started = time.monotonic()
     samples, calls = [], []
     costs: list[list[tuple[float, float]]] = [[] for _ in range(SAMPLES)]
@@ -110,14 +111,17 @@ def soak(kind: str, path: str, steps: int, trace: bool = False) -> dict[str, Any
     for tenth in range(SAMPLES):
         for block in range(steps // SAMPLES // BLOCK):
             first = (tenth * (steps // SAMPLES // BLOCK) + block) * BLOCK
-            thread = wall = 0.0
+            thread = wall = beside = 0.0
             for step in range(first, first + BLOCK):
                 train(batch)
                 thread, wall = thread - time.thread_time(), wall - time.perf_counter()
                 make(hook, step, array)
                 thread, wall = thread + time.thread_time(), wall + time.perf_counter()
+                beside -= time.thread_time()
+                reference(array)
+                beside += time.thread_time()
             costs[tenth].append((thread, wall))
-            usual[tenth].append(thread / reference())
+            usual[tenth].append(thread / beside)
         # Steps of one kind, the same every time: the second ends the first, and is counted; with
         # room in the queue, because waiting for it is no work.
         hook.flush()
@@ -143,15 +147,19 @@ def soak(kind: str, path: str, steps: int, trace: bool = False) -> dict[str, Any
     }
 
 
-def reference() -> float:
-    """The seconds of a thread for something that is the same every time.
+def _objects_of_python(array: Any) -> None:
+    """Work of the kind that saving a number is, the same every time.
 
-    A machine is quicker at some times than at others, for everybody.
+    A machine is quicker at some times than at others, for everybody: what a step costs is also told
+    in units of this, which is done right after it.
     """
-    began = time.thread_time()
-    for number in range(3000):
+    for number in range(30):
         str({"step": number, "values": [number] * 8})
-    return time.thread_time() - began
+
+
+def _copy(array: Any) -> None:
+    """The same for tensors, which are a matter of memory: one is made and copied."""
+    (array + np.float32(1)).copy()
 
 
 def warm_up(hook: NumpyHook, save: Any) -> int:
