@@ -171,7 +171,7 @@ def test_tensors(tmp_path: Path, tally: Tally) -> None:
         shutil.rmtree(run)
     most = max(grown(each["samples"], "rss") for each in results)
     tally.add(
-        5, f"steps of tensors of 256 kB, {times} times", times * steps,
+        5, f"steps of tensors of 256 kB, in {times} job{'s' * (times > 1)}", times * steps,
         0 if wrong else times * steps,
         f"{result['bytes'] / 1e9:.2f} GB in {result['elapsed']:.0f} s each; "
         f"{most / 1e6:+.1f} MB; {cost(*results)}",
