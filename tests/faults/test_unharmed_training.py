@@ -186,7 +186,7 @@ def test_a_bucket_that_fails_for_good(
         proxy.break_down(fault)
 
     attempts(
-        trainings, tally, "S3 that fails for good", amount(2, 1), fields,
+        trainings, tally, f"S3 that fails for good: {fault}", amount(2, 1), fields,
         {"now": strike, "over": proxy.heal}, incomplete, twice=fault == "cut answer",
     )  # fmt: skip
 
