@@ -7,6 +7,7 @@ pyproject.toml have changed.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from pathlib import Path
 
@@ -50,8 +51,10 @@ TEST_PACKAGES = [*PYTEST_PACKAGES, "tensorboard>=2.16"]
 # Damages what is read, guided by which code it reaches.
 FAULT_PACKAGES = [*TEST_PACKAGES, "atheris>=3", "psutil"]
 
-# Compiling all of a framework takes longer than installing it; most of it is never imported.
+# Compiling all of a framework takes longer than installing it; most of it is never imported. What
+# is imported is compiled once, wherever Python is told not to keep that: tests are many processes.
 QUICKLY = ["--no-compile"]
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # TensorFlow greets every process with a page of remarks on the machine.
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
