@@ -7,7 +7,6 @@ pyproject.toml have changed.
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from pathlib import Path
 
@@ -50,11 +49,6 @@ PYTEST_PACKAGES = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "moto[
 TEST_PACKAGES = [*PYTEST_PACKAGES, "tensorboard>=2.16"]
 # Damages what is read, guided by which code it reaches.
 FAULT_PACKAGES = [*TEST_PACKAGES, "atheris>=3", "psutil"]
-
-# Compiling all of a framework takes longer than installing it; most of it is never imported. What
-# is imported is compiled once, wherever Python is told not to keep that: tests are many processes.
-QUICKLY = ["--no-compile"]
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # TensorFlow greets every process with a page of remarks on the machine.
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -232,8 +226,7 @@ def build_site(session: nox.Session) -> None:
 
 def install(session: nox.Session, *packages: str) -> None:
     """Installs into the session's environment, once."""
-    where = Path(session.virtualenv.location)
-    once(where, packages, lambda: session.install(*QUICKLY, *packages))
+    once(Path(session.virtualenv.location), packages, lambda: session.install(*packages))
 
 
 def peer_python(session: nox.Session) -> str:
@@ -245,7 +238,7 @@ def peer_python(session: nox.Session) -> str:
         PEER,
         PEER_PACKAGES,
         lambda: session.run_install(
-            str(python), "-m", "pip", "install", "--quiet", *QUICKLY, *PEER_PACKAGES, external=True
+            str(python), "-m", "pip", "install", "--quiet", *PEER_PACKAGES, external=True
         ),
     )
     return str(python)

@@ -179,7 +179,8 @@ def read_in_child(
         "runs": [str(run) for run in runs], "told": str(told), "ways": list(ways),
         "outside": [str(each) for each in outside],
     }  # fmt: skip
-    command = [sys.executable, "-m", "tests.faults.reading", json.dumps(asked)]
+    # -B: what Python keeps of modules it has compiled is not what a run has it write.
+    command = [sys.executable, "-B", "-m", "tests.faults.reading", json.dumps(asked)]
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
