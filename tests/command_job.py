@@ -21,10 +21,11 @@ def prepare() -> None:
 
 def smdebug_command(line: Line, directory: str, arguments: list[str], out: str, err: str) -> None:
     """Runs a command in a directory; what it writes is in two files."""
-    os.chdir(directory)
+    # First of all: whatever goes wrong is told there.
     for number, path in ((sys.stdout.fileno(), out), (sys.stderr.fileno(), err)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(file, number)
         os.close(file)
+    os.chdir(directory)
     sys.argv = ["smdebug", *arguments]
     runpy.run_module("smdebug", run_name="__main__", alter_sys=True)
