@@ -11,9 +11,9 @@ from benchmarks.content import names
 from benchmarks.figure import FLOOR, Figure
 from benchmarks.writing import COLLECTIONS
 from smdebug.storage.arrow import pa
-from smdebug.storage.index import SCHEMA, encode_index
-from smdebug.storage.layout import END_KEY, collections_key, index_key
-from smdebug.storage.store import open_store
+from smdebug.storage.format.keys import END_KEY, collections_key, index_key
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.v2.index import SCHEMA, encode_index
 
 if TYPE_CHECKING:
     from pathlib import Path

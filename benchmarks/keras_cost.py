@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from benchmarks.bench import last_line
 from benchmarks.figure import FLOOR, TENSORBOARD, WANDB, Figure
-from smdebug.config.reduction import ReductionConfig
+from smdebug.config.reduction_config import ReductionConfig
 from smdebug.tensorflow import KerasHook
 
 if TYPE_CHECKING:

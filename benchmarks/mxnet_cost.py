@@ -14,7 +14,7 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
 from benchmarks.figure import FLOOR, Figure
-from smdebug.config.reduction import ReductionConfig
+from smdebug.config.reduction_config import ReductionConfig
 from smdebug.mxnet import Hook
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.writing import batches
-from smdebug.storage.store import open_store
-from smdebug.storage.writer import RunWriter
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.writer.thread import RunWriter
 
 
 def main(path: str, worker: str, workers: str, steps: str, tensors: str) -> None:

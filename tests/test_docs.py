@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from smdebug.config import environment, job_file
+from smdebug.config import environment
+from smdebug.config import json_config as job_file
 from smdebug.config.collection import Collection
 from smdebug.config.options import HookOptions
-from smdebug.config.reduction import ReductionConfig
-from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.config.reduction_config import ReductionConfig
+from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.hook.base import BaseHook
-from smdebug.hook.process import ProcessHook
+from smdebug.hook.module_api import ProcessHook
 from smdebug.trials import create
 
 ROOT = Path(__file__).parent.parent

@@ -12,8 +12,8 @@ from tests.pages import program, text_of
 from smdebug import create_trial
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
-from smdebug.storage.dtypes import STRING, dtype_name, dtype_of_number
-from smdebug.storage.index import SCHEMA
+from smdebug.storage.format.dtypes import STRING, dtype_name, dtype_of_number
+from smdebug.storage.v2.index import SCHEMA
 
 if TYPE_CHECKING:
     from pathlib import Path

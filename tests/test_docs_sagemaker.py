@@ -12,8 +12,8 @@ import pytest
 from tests.pages import program
 
 from smdebug.config import environment
-from smdebug.config.job_file import DEFAULT_SAGEMAKER_OUTDIR, JobFile, parse_job_file
-from smdebug.config.json_text import parse_json
+from smdebug.config.json_config import DEFAULT_SAGEMAKER_OUTDIR, JobFile, parse_job_file
+from smdebug.config.lenient_json import parse_json
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules import hook_configuration, rule_names
 

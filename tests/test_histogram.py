@@ -13,8 +13,12 @@ from hypothesis.extra import numpy as arrays
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from smdebug.histogram import _edges, histogram_of
-from smdebug.storage.records import frame
-from smdebug.storage.summaries import encode_file_version, encode_histogram, encode_scalar
+from smdebug.storage.format.records import frame
+from smdebug.storage.tensorboard.summaries import (
+    encode_file_version,
+    encode_histogram,
+    encode_scalar,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,10 +23,10 @@ LAYERS = {
     "analysis": {"trials"},
     "rules": {"config", "storage", "trials", "analysis"},
     "core": {"config", "storage", "trials", "analysis"},
-    "attach": {"hook", "config", "pytorch", "tensorflow", "xgboost", "mxnet"},
-    "cli": {"attach", "config", "storage", "trials", "analysis", "rules"},
+    "instrument": {"hook", "config", "pytorch", "tensorflow", "xgboost", "mxnet"},
+    "cli": {"instrument", "config", "storage", "trials", "analysis", "rules"},
     "testing": {"config", "storage", "trials", "rules", "pytorch"},
-    "": {"config", "trials", "attach", "cli"},
+    "": {"config", "trials", "instrument", "cli"},
 }
 # An adapter offers create_trial to scripts that import nothing else.
 EXCEPTIONS = {
@@ -37,7 +37,7 @@ EXCEPTIONS = {
     # What the demo trains; everything else of it knows only the run.
     "cli/demo/train.py": {"pytorch"},
     # Rules over the run that a hook is writing.
-    "hook/watch.py": {"rules", "trials"},
+    "hook/rule_thread.py": {"rules", "trials"},
 }
 # Leaves know each other, in this order and no other.
 LEAF_IMPORTS = {

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from smdebug._version import __version__
 from smdebug.config.collection import Collection, CollectionKeys
 from smdebug.config.log import install_log, make_harmless
-from smdebug.config.reduction import ReductionConfig
-from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.config.reduction_config import ReductionConfig
+from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.mode_keys import ModeKeys as modes
 
 if TYPE_CHECKING:

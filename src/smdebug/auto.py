@@ -7,7 +7,7 @@ SageMaker job has; without one, or when `USE_SMDEBUG` is false, nothing happens.
 above the imports of frameworks.
 """
 
-from smdebug.attach.start import attach_by_environment
+from smdebug.instrument.start import attach_by_environment
 
 __all__ = ["job"]
 

@@ -16,7 +16,7 @@ from tests.browser.chromium import Chromium
 from tests.hook.numpy_hook import NumpyHook
 
 from smdebug import modes
-from smdebug.config.reduction import ReductionConfig
+from smdebug.config.reduction_config import ReductionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.command import smdebug
 
-from smdebug.storage.check import check_run
-from smdebug.storage.local import LocalStore
+from smdebug.storage.check.run import check_run
+from smdebug.storage.stores.local import LocalStore
 from smdebug.testing import make_run
 from smdebug.testing.runs import default_batch
 from smdebug.trials import create_trial
@@ -25,9 +25,9 @@ STEPS = 8
 # A job that saves steps, says so, and goes on until it is killed.
 JOB = """
 import sys
-from smdebug.storage.claim import Claim
-from smdebug.storage.local import LocalStore
-from smdebug.storage.writer import RunWriter
+from smdebug.storage.writer_lock import Claim
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.writer.thread import RunWriter
 from smdebug.testing.runs import default_batch, default_collections
 
 store = LocalStore(sys.argv[1])

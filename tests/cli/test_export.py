@@ -17,8 +17,8 @@ from tests.board import read_boards
 from tests.command import smdebug, watched
 from tests.trials.mixed_run import WORKERS, make_mixed
 
-from smdebug.storage.store import open_store
-from smdebug.storage.tensorboard import tag as tag_of
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.tensorboard.files import tag as tag_of
 from smdebug.testing import make_run
 from smdebug.trials import create_trial
 
@@ -195,8 +195,8 @@ def test_what_makes_no_sense_of_formats(tmp_path: Path) -> None:
 # A job that has saved a step, says so, and goes on until its input ends.
 JOB = """
 import sys
-from smdebug.storage.claim import Claim
-from smdebug.storage.local import LocalStore
+from smdebug.storage.writer_lock import Claim
+from smdebug.storage.stores.local import LocalStore
 from smdebug.testing import make_run
 
 claim = Claim(LocalStore("live"), "worker_0")

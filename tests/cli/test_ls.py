@@ -15,10 +15,10 @@ import pytest
 from tests.command import on_terminal, smdebug
 
 from smdebug.exceptions import SMDebugRuntimeError
-from smdebug.storage.claim import Claim
 from smdebug.storage.findings import Finding, write_findings
-from smdebug.storage.local import LocalStore
-from smdebug.storage.store import open_store
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.writer_lock import Claim
 from smdebug.testing import make_run
 
 if TYPE_CHECKING:
@@ -161,8 +161,8 @@ def test_damaged_runs_are_lines_like_others(tmp_path: Path) -> None:
 
 _HOLD = """
 import sys
-from smdebug.storage.claim import Claim
-from smdebug.storage.local import LocalStore
+from smdebug.storage.writer_lock import Claim
+from smdebug.storage.stores.local import LocalStore
 
 claim = Claim(LocalStore(sys.argv[1]), "worker_0")
 claim.take()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from smdebug.storage.end_mark import EndMark
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.end_marker import EndMark
+from smdebug.storage.format.keys import END_KEY
 from smdebug.testing import make_run
 
 if TYPE_CHECKING:

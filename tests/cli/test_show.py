@@ -20,7 +20,7 @@ from smdebug.config.collection_manager import CollectionManager
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.findings import Finding, write_findings
-from smdebug.storage.local import LocalStore
+from smdebug.storage.stores.local import LocalStore
 from smdebug.testing import make_run
 
 if TYPE_CHECKING:
@@ -209,11 +209,11 @@ def test_what_makes_no_sense(runs: Path, arguments: list[str], said: str) -> Non
 JOB = """
 import os, sys
 import numpy as np
-from smdebug.storage.claim import Claim
+from smdebug.storage.writer_lock import Claim
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.local import LocalStore
-from smdebug.storage.writer import RunWriter
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.writer.thread import RunWriter
 from smdebug.testing.runs import default_collections
 
 store = LocalStore(sys.argv[1])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from smdebug.config import collection as module
 from smdebug.config.collection import Collection, CollectionKeys
-from smdebug.config.reduction import ReductionConfig
-from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.config.reduction_config import ReductionConfig
+from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 

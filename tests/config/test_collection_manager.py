@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
-from smdebug.config.reduction import ReductionConfig
-from smdebug.config.save import SaveConfig
+from smdebug.config.reduction_config import ReductionConfig
+from smdebug.config.save_config import SaveConfig
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
 
 

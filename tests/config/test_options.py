@@ -12,8 +12,8 @@ import pytest
 
 from smdebug.config.collection import Collection
 from smdebug.config.options import HookOptions
-from smdebug.config.reduction import ReductionConfig
-from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.config.reduction_config import ReductionConfig
+from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.hook.numpy_hook import NumpyHook
 
-from smdebug.config.job_file import parse_job_file, read_job_file
-from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.config.json_config import parse_job_file, read_job_file
+from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.core.collection_manager import CollectionManager
 from smdebug.core.json_config import (
     add_collections_to_manager,

@@ -23,18 +23,18 @@ from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import SMDebugError
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.check import check_run
+from smdebug.storage.check.run import check_run
 from smdebug.storage.findings import Finding, read_reports, write_findings, write_report
-from smdebug.storage.layout import END_KEY, event_format, parse_index_key
-from smdebug.storage.memory import MemoryStore
-from smdebug.storage.raw import VALUE_COLUMNS
-from smdebug.storage.writer import RunWriter
+from smdebug.storage.format.keys import END_KEY, event_format, parse_index_key
+from smdebug.storage.raw_tensors import VALUE_COLUMNS
+from smdebug.storage.stores.memory import MemoryStore
+from smdebug.storage.writer.thread import RunWriter
 from smdebug.trials.trial import Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from smdebug.storage.damage import CheckReport
+    from smdebug.storage.check.report import CheckReport
 
     Files = dict[str, bytes]
     Facts = dict[Any, Any]

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import smdebug.cli.main
 import smdebug.pytorch as smd
-from smdebug.storage.local import LocalStore
+from smdebug.storage.stores.local import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,12 +9,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from smdebug.exceptions import StoreError
-from smdebug.storage.local import LocalStore
+from smdebug.storage.stores.local import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from smdebug.storage.store import Buffer
+    from smdebug.storage.stores.base import Buffer
 
 
 class Panic(BaseException):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import crc32c
 
-from smdebug.storage import index
-from smdebug.storage.events import varint
+from smdebug.storage.format.events import varint
+from smdebug.storage.v2 import index
 
 if TYPE_CHECKING:
     import random

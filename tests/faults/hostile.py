@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from smdebug.storage import index, records
-from smdebug.storage.index import SCHEMA, encode_index
-from smdebug.storage.layout import END_KEY, classic_index_key, collections_key, index_key
+from smdebug.storage.format import records
+from smdebug.storage.format.keys import END_KEY, classic_index_key, collections_key, index_key
+from smdebug.storage.v2 import index
+from smdebug.storage.v2.index import SCHEMA, encode_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -22,14 +22,14 @@ import numpy as np
 from tests.hook.numpy_hook import NumpyHook
 
 from smdebug import modes
-from smdebug.config.reduction import ReductionConfig
+from smdebug.config.reduction_config import ReductionConfig
 from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.hook.worker import Worker
 from smdebug.storage.arrow import warm_up
-from smdebug.storage.compaction import compact_run
 from smdebug.storage.findings import Finding, write_findings
-from smdebug.storage.layout import EVENTS_PREFIX, INDEX_PREFIX
-from smdebug.storage.store import open_store
+from smdebug.storage.format.keys import EVENTS_PREFIX, INDEX_PREFIX
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.v2.compaction import compact_run
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

@@ -93,7 +93,7 @@ def ways(run: Path, out: Path) -> dict[str, Callable[[], object]]:
     matplotlib.pyplot.close("all")
     from smdebug.rules.listing import default_rules
     from smdebug.rules.runner import RuleRunner
-    from smdebug.storage.event_file import FileReader
+    from smdebug.storage.v1.event_file import FileReader
     from smdebug.trials.create import create_trial
 
     def opened() -> Any:

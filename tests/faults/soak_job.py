@@ -22,11 +22,11 @@ import psutil
 from tests.hook.numpy_hook import NumpyHook
 
 from smdebug import modes
-from smdebug.config.reduction import ReductionConfig
-from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.config.reduction_config import ReductionConfig
+from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.rules.runner import RuleRunner
-from smdebug.storage import index_footer
 from smdebug.storage.arrow import pa
+from smdebug.storage.untrusted import footer as index_footer
 from smdebug.trials import create_trial
 
 SAMPLES = 10

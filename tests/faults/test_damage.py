@@ -21,12 +21,12 @@ from tests.faults.tally import FULL, amount
 from smdebug.exceptions import SMDebugError
 from smdebug.histogram import histogram_of
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.check import check_run
-from smdebug.storage.event_file import FileReader
-from smdebug.storage.local import LocalStore
-from smdebug.storage.memory import MemoryStore
-from smdebug.storage.summaries import encode_histogram
-from smdebug.storage.tensorboard import ModeFiles, number_event
+from smdebug.storage.check.run import check_run
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.stores.memory import MemoryStore
+from smdebug.storage.tensorboard.files import ModeFiles, number_event
+from smdebug.storage.tensorboard.summaries import encode_histogram
+from smdebug.storage.v1.event_file import FileReader
 from smdebug.testing import make_run
 
 if TYPE_CHECKING:

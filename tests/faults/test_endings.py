@@ -11,8 +11,8 @@ import pytest
 from tests.faults import ending_jobs, jobs
 from tests.faults.tally import Tally, amount
 
-from smdebug.storage.check import check_run
-from smdebug.storage.store import open_store
+from smdebug.storage.check.run import check_run
+from smdebug.storage.stores.base import open_store
 from smdebug.trials.summary import state_of
 from smdebug.trials.trial import Trial
 

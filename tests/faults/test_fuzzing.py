@@ -22,7 +22,7 @@ from tests.faults.damaged import SEED, Run, run_of
 from tests.faults.tally import amount
 
 from smdebug.exceptions import SMDebugError
-from smdebug.storage.records import frame, iterate_records
+from smdebug.storage.format.records import frame, iterate_records
 
 if TYPE_CHECKING:
     from tests.faults.tally import Tally

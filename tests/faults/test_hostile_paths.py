@@ -14,10 +14,10 @@ from tests.faults import hostile
 from tests.faults.tally import amount
 
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.events import encode_tensor
-from smdebug.storage.index import encode_index
-from smdebug.storage.layout import END_KEY, collections_key, event_key, index_key
+from smdebug.storage.format.events import encode_tensor
+from smdebug.storage.format.keys import END_KEY, collections_key, event_key, index_key
 from smdebug.storage.locks import lock_key
+from smdebug.storage.v2.index import encode_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,10 @@ from tests.faults import hostile
 from tests.faults.tally import amount
 
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage import records
-from smdebug.storage.events import bytes_field, encode_tensor, varint
-from smdebug.storage.index import SCHEMA, encode_index
-from smdebug.storage.layout import END_KEY, collections_key, event_key, index_key
+from smdebug.storage.format import records
+from smdebug.storage.format.events import bytes_field, encode_tensor, varint
+from smdebug.storage.format.keys import END_KEY, collections_key, event_key, index_key
+from smdebug.storage.v2.index import SCHEMA, encode_index
 from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tests.faults import hostile
 from tests.faults.tally import amount
 
 from smdebug.storage.findings import Finding, write_findings
-from smdebug.storage.local import LocalStore
+from smdebug.storage.stores.local import LocalStore
 from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:

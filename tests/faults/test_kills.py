@@ -14,9 +14,9 @@ from tests.faults import jobs
 from tests.faults.tally import Tally, amount
 
 from smdebug.exceptions import MissingCollectionFiles, TrialNotFound
-from smdebug.storage.check import check_run
-from smdebug.storage.layout import END_KEY
-from smdebug.storage.local import LocalStore
+from smdebug.storage.check.run import check_run
+from smdebug.storage.format.keys import END_KEY
+from smdebug.storage.stores.local import LocalStore
 from smdebug.trials.trial import Trial
 
 if TYPE_CHECKING:

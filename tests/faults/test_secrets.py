@@ -29,10 +29,10 @@ from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.action.action import Actions
 from smdebug.rules.action.webhook_action import WebhookAction
 from smdebug.rules.registry import RuleSpec
-from smdebug.storage import object_store
-from smdebug.storage.bucket import Haste
 from smdebug.storage.findings import Finding
-from smdebug.storage.store import open_store
+from smdebug.storage.stores import object_store
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.stores.bucket import Haste
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tests.faults.soak_job import BESIDES, QUEUE_BYTES
 from tests.faults.tally import FULL, amount
 
-from smdebug.storage.compaction import ROWS_PER_FILE
-from smdebug.storage.pace import flush_interval
+from smdebug.storage.v2.compaction import ROWS_PER_FILE
+from smdebug.storage.writer.flush_interval import flush_interval
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

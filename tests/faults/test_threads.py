@@ -11,8 +11,8 @@ from tests.faults import thread_jobs
 from tests.faults.tally import Tally, amount
 from tests.faults.test_endings import faults_of, told_steps
 
-from smdebug.storage.check import check_run
-from smdebug.storage.local import LocalStore
+from smdebug.storage.check.run import check_run
+from smdebug.storage.stores.local import LocalStore
 from smdebug.trials.trial import Trial
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tests.faults.jobs import EVERY, make_model, train_step
 from torch import nn
 
 import smdebug.pytorch as smd
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.format.keys import END_KEY
 
 if TYPE_CHECKING:
     from tests.zygote import Line

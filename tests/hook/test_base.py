@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.hook.numpy_hook import NumpyHook
 
 from smdebug.config.collection import Collection
-from smdebug.config.reduction import ReductionConfig
-from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.config.reduction_config import ReductionConfig
+from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.exceptions import (
     InvalidCollectionConfiguration,
     SMDebugRuntimeError,
@@ -26,7 +26,7 @@ from smdebug.exceptions import (
 from smdebug.hook.current import current_hook, set_hook
 from smdebug.hook.plan import SavePlan
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.format.keys import END_KEY
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

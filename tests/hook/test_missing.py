@@ -9,12 +9,12 @@ import pytest
 
 from smdebug.config.collection import Collection
 from smdebug.config.options import HookOptions
-from smdebug.config.save import SaveConfig
+from smdebug.config.save_config import SaveConfig
 from smdebug.hook.capture import StepCapture
-from smdebug.hook.history import Step
 from smdebug.hook.missing import Missing
 from smdebug.hook.plan import SavePlan
 from smdebug.hook.stats import HookStats
+from smdebug.hook.step_history import Step
 from smdebug.mode_keys import ModeKeys
 
 

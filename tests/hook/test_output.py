@@ -17,16 +17,16 @@ from smdebug.hook.capture import (
     pending_batch,
     saved_bytes,
 )
-from smdebug.hook.history import Step
 from smdebug.hook.output import DryOutput, RunOutput
 from smdebug.hook.plan import Want
 from smdebug.hook.stats import CollectionStats, HookStats
+from smdebug.hook.step_history import Step
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Layout
-from smdebug.storage.layout import END_KEY
-from smdebug.storage.local import LocalStore
-from smdebug.storage.memory import MemoryStore
+from smdebug.storage.format.keys import END_KEY
 from smdebug.storage.reader import RunReader
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing import AdapterContract
 from smdebug.testing.runs import default_collections
 from smdebug.trials import create_trial

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from tests.hook.numpy_hook import NumpyHook
 
-from smdebug.config.job_file import parse_job_file
+from smdebug.config.json_config import parse_job_file
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugTypeError, SMDebugValueError
 from smdebug.hook.worker import Worker
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.format.keys import END_KEY
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

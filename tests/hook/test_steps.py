@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
-from smdebug.hook.history import Step
+from smdebug.hook.step_history import Step
 from smdebug.hook.steps import StepCounter, step_number
 from smdebug.mode_keys import ModeKeys
 

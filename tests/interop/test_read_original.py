@@ -10,7 +10,7 @@ import pytest
 
 from smdebug import modes
 from smdebug.exceptions import ShapeUnavailableForStep, TensorUnavailableForStep
-from smdebug.storage.check import check_run
+from smdebug.storage.check.run import check_run
 from smdebug.trials import Tensor, Trial, create_trial
 
 if TYPE_CHECKING:

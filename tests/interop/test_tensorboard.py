@@ -18,11 +18,11 @@ from tensorboard.util import tensor_util
 from smdebug import modes
 from smdebug.histogram import histogram_of
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.events import encode_tensor
-from smdebug.storage.local import LocalStore
-from smdebug.storage.records import frame
-from smdebug.storage.summaries import encode_file_version, encode_scalar
-from smdebug.storage.writer import RunWriter
+from smdebug.storage.format.events import encode_tensor
+from smdebug.storage.format.records import frame
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.tensorboard.summaries import encode_file_version, encode_scalar
+from smdebug.storage.writer.thread import RunWriter
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from smdebug.reductions import Array
-    from smdebug.storage.store import Buffer
+    from smdebug.storage.stores.base import Buffer
 
 DTYPES = (
     *("float16", "float32", "float64", "int8", "int16", "int32", "int64", "bool"),

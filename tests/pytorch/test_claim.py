@@ -15,7 +15,7 @@ from torch import nn
 import smdebug.pytorch as smd
 from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.hook.current import current_hook
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.format.keys import END_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

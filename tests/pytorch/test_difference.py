@@ -8,8 +8,8 @@ import torch
 
 from smdebug import SaveConfig
 from smdebug.pytorch import Hook
-from smdebug.storage.check import check_run
-from smdebug.storage.local import LocalStore
+from smdebug.storage.check.run import check_run
+from smdebug.storage.stores.local import LocalStore
 from smdebug.trials import create_trial
 from smdebug.trials.difference import compare_runs
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import smdebug.pytorch as smd
 from smdebug.exceptions import InvalidCollectionConfiguration, WriteFailed
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.format.keys import END_KEY
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import smdebug.pytorch as smd
-from smdebug.config.job_file import DEFAULT_SAGEMAKER_OUTDIR
+from smdebug.config.json_config import DEFAULT_SAGEMAKER_OUTDIR
 from smdebug.config.options import HookOptions
 from smdebug.exceptions import (
     SMDebugError,
@@ -25,7 +25,7 @@ from smdebug.exceptions import (
 )
 from smdebug.hook.base import BaseHook
 from smdebug.hook.current import current_hook
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.format.keys import END_KEY
 from smdebug.testing import make_run
 
 if TYPE_CHECKING:

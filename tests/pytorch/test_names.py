@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import smdebug.pytorch as smd
-from smdebug.hook.names import StepNames, tensors_in
+from smdebug.hook.naming import StepNames, tensors_in
 from smdebug.pytorch.naming import plain_path
 
 if TYPE_CHECKING:

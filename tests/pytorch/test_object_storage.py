@@ -27,9 +27,9 @@ from smdebug.exceptions import (
     StoreError,
     WriteFailed,
 )
-from smdebug.hook import control
-from smdebug.storage import object_store
-from smdebug.storage.bucket import Haste
+from smdebug.hook import stop_listener as control
+from smdebug.storage.stores import object_store
+from smdebug.storage.stores.bucket import Haste
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebug
 from smdebug.rules import invoke_rule, run_rules
 from smdebug.rules.builtin.create_xgboost_report import CreateXgboostReport
 from smdebug.rules.html.xgboost_page import best_round
-from smdebug.storage.memory import MemoryStore
+from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing.runs import make_run
 from smdebug.trials.create import create_trial
 

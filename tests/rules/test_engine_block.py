@@ -19,9 +19,9 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import COUNTS, REDUCTION_NAMES, compute_reduction, compute_reductions
 from smdebug.rules.block import Column, StepBlock, Table
 from smdebug.storage.batch import Block, Entry, Layout, StepBatch
-from smdebug.storage.memory import MemoryStore
-from smdebug.storage.store import open_store
-from smdebug.storage.writer import RunWriter
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.stores.memory import MemoryStore
+from smdebug.storage.writer.thread import RunWriter
 from smdebug.testing.runs import default_collections, make_run
 from smdebug.trials import Trial, create_trial
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from smdebug.config.collection import NON_REDUCTION_COLLECTIONS, Collection
-from smdebug.config.job_file import JobFile, parse_job_file
-from smdebug.config.need import Need
+from smdebug.config.json_config import JobFile, parse_job_file
+from smdebug.config.rule_requirements import Need
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules import ColumnRule, hook_configuration

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from smdebug.config.need import Need
 from smdebug.config.options import rule_list
+from smdebug.config.rule_requirements import Need
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
 from smdebug.rules import ColumnRule, Rule, make_rule, rule_class, rule_names, run_rules
 from smdebug.rules.builtin.vanishing_gradient import VanishingGradient

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from smdebug.analysis.utils import no_refresh
 from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
-from smdebug.config.need import Need
+from smdebug.config.rule_requirements import Need
 from smdebug.exceptions import (
     InsufficientInformationForRuleInvocation,
     RuleEvaluationConditionMet,
@@ -31,9 +31,9 @@ from smdebug.rules.column_rule import QUIET_STEPS, blocks_of
 from smdebug.rules.registry import BUILTIN_RULES, RuleSpec, make_rule
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.findings import read_reports
-from smdebug.storage.memory import MemoryStore
-from smdebug.storage.store import open_store
-from smdebug.storage.writer import RunWriter
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.stores.memory import MemoryStore
+from smdebug.storage.writer.thread import RunWriter
 from smdebug.testing.runs import make_run
 from smdebug.trials import Trial, create_trial
 from smdebug.trials.refresh import Refresher

@@ -28,8 +28,8 @@ from smdebug.storage.findings import (
     write_findings,
     write_report,
 )
-from smdebug.storage.memory import MemoryStore
-from smdebug.storage.store import Store, open_store
+from smdebug.storage.stores.base import Store, open_store
+from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing.runs import make_run
 from smdebug.trials import create_trial
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
-from smdebug.storage.claim import Claim
-from smdebug.storage.local import LocalStore
 from smdebug.storage.locks import is_written, lock, lock_key, unlock
-from smdebug.storage.memory import MemoryStore
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.stores.memory import MemoryStore
+from smdebug.storage.writer_lock import Claim
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,9 @@ def test_a_writer_that_comes_while_somebody_looks(
         with pytest.raises(SMDebugRuntimeError, match="another live process"):
             claim.take()
         # Whoever looks is gone before the writer has lost its patience.
-        monkeypatch.setattr("smdebug.storage.claim.time.sleep", lambda seconds: unlock(looking))
+        monkeypatch.setattr(
+            "smdebug.storage.writer_lock.time.sleep", lambda seconds: unlock(looking)
+        )
         claim.take()
         assert is_written(store) is True
     finally:

@@ -12,15 +12,15 @@ import pytest
 from smdebug.exceptions import DataCorrupted, IndexReaderException, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
-from smdebug.storage import index_bytes, index_file
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.index import IndexRow, encode_index, newest_rows, rows_to_table
-from smdebug.storage.layout import event_key, index_key
-from smdebug.storage.local import LocalStore
-from smdebug.storage.memory import MemoryStore
-from smdebug.storage.raw import VALUE_COLUMNS, places_of
+from smdebug.storage.format.keys import event_key, index_key
+from smdebug.storage.raw_tensors import VALUE_COLUMNS, places_of
 from smdebug.storage.reader import RunReader
-from smdebug.storage.writer import RunWriter
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.stores.memory import MemoryStore
+from smdebug.storage.v2 import index_bytes, index_file
+from smdebug.storage.v2.index import IndexRow, encode_index, newest_rows, rows_to_table
+from smdebug.storage.writer.thread import RunWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from smdebug.reductions import Array
-    from smdebug.storage.raw import Place
-    from smdebug.storage.store import Store
+    from smdebug.storage.raw_tensors import Place
+    from smdebug.storage.stores.base import Store
 
 FORMATS = ["v1", "v2"]
 

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.local import LocalStore
+from smdebug.storage.stores.local import LocalStore
 from smdebug.trials import create_trial
 from smdebug.trials.summary import state_of
 

@@ -12,7 +12,7 @@ from tests.tensorflow.models import SEED_WARNING
 
 import smdebug.tensorflow as smd
 from smdebug.exceptions import InvalidCollectionConfiguration, WriteFailed
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.format.keys import END_KEY
 
 if TYPE_CHECKING:
     from pathlib import Path

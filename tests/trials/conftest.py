@@ -13,7 +13,7 @@ from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.store import Buffer, Store, open_store
+from smdebug.storage.stores.base import Buffer, Store, open_store
 from smdebug.testing.runs import make_run
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from smdebug.storage.store import Store
+    from smdebug.storage.stores.base import Store
 
 WORKERS = ("worker_0", "host b/1")
 STEPS = (0, 1, 2, 40, 1001)

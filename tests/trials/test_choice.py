@@ -8,7 +8,7 @@ import pytest
 from smdebug.exceptions import SMDebugValueError, TensorUnavailable
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.memory import MemoryStore
+from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing import make_run
 from smdebug.trials.choice import in_order, matching, regex_of
 from smdebug.trials.trial import Trial

@@ -12,9 +12,9 @@ from tests.trials.mixed_run import AWKWARD, STEPS, WORKERS, make_mixed
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules import run_rules
-from smdebug.storage.claim import Claim
-from smdebug.storage.local import LocalStore
-from smdebug.storage.store import open_store
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.writer_lock import Claim
 from smdebug.testing import make_run
 from smdebug.trials import create_trial
 from smdebug.trials.convert import convert_run

@@ -15,7 +15,7 @@ from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import compute_reduction
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.memory import MemoryStore
+from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing import make_run
 from smdebug.trials import selection
 from smdebug.trials.closeness import Closeness

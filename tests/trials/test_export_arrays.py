@@ -23,8 +23,8 @@ from tests.trials.mixed_run import STEPS, WORKERS, Truth
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.memory import MemoryStore
-from smdebug.storage.store import open_store
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing import make_run
 from smdebug.trials import create_trial, selection
 from smdebug.trials.export_arrays import escaped_name, export_npz, export_safetensors

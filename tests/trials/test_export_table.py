@@ -20,8 +20,8 @@ from tests.trials.mixed_run import AWKWARD, REDUCTIONS, STEPS, WORKERS, Truth
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.memory import MemoryStore
-from smdebug.storage.store import open_store
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing import make_run
 from smdebug.trials import create_trial, export_table
 from smdebug.trials.export_table import export_csv, export_parquet

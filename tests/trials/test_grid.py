@@ -9,7 +9,7 @@ import pytest
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.memory import MemoryStore
+from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing import make_run
 from smdebug.trials import grid as subject
 from smdebug.trials import selection

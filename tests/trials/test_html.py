@@ -14,10 +14,10 @@ from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.claim import Claim
 from smdebug.storage.findings import Finding, write_findings
-from smdebug.storage.local import LocalStore
-from smdebug.storage.memory import MemoryStore
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.stores.memory import MemoryStore
+from smdebug.storage.writer_lock import Claim
 from smdebug.testing import make_run
 from smdebug.trials.trial import Trial
 

@@ -13,10 +13,10 @@ import pytest
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.identity import run_names
-from smdebug.storage.index import SCHEMA, encode_index
-from smdebug.storage.layout import index_key
-from smdebug.storage.local import LocalStore
+from smdebug.storage.format.keys import index_key
+from smdebug.storage.run_id import run_names
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.v2.index import SCHEMA, encode_index
 from smdebug.testing.runs import make_run
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from smdebug.exceptions import InvalidWorker, SMDebugError
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.findings import Finding, write_findings
-from smdebug.storage.memory import MemoryStore
+from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing import make_run
 from smdebug.trials.trial import Trial
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from smdebug.storage.store import Store
+    from smdebug.storage.stores.base import Store
 
 LAYERS = ("conv", "deep", "a_head")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.catalog import StepArrays
+from smdebug.storage.segment_summary import StepArrays
 from smdebug.trials import StepState
 from smdebug.trials.steps import StepTable
 

@@ -24,11 +24,11 @@ from smdebug.exceptions import (
 )
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.identity import run_names
-from smdebug.storage.index import IndexRow, encode_index, newest_rows, rows_to_table
-from smdebug.storage.layout import index_key
-from smdebug.storage.local import LocalStore
-from smdebug.storage.memory import MemoryStore
+from smdebug.storage.format.keys import index_key
+from smdebug.storage.run_id import run_names
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.stores.memory import MemoryStore
+from smdebug.storage.v2.index import IndexRow, encode_index, newest_rows, rows_to_table
 from smdebug.testing.runs import make_run
 from smdebug.trials import Trial, create_trial
 

@@ -14,7 +14,7 @@ from tests.hook.numpy_hook import NumpyHook
 import smdebug.trials.tensorboard as subject
 from smdebug import modes
 from smdebug.config.collection import Collection
-from smdebug.config.reduction import ReductionConfig
+from smdebug.config.reduction_config import ReductionConfig
 from smdebug.exceptions import DataCorrupted, SMDebugRuntimeError, SMDebugValueError
 from smdebug.testing import make_run
 from smdebug.trials import create_trial

@@ -21,9 +21,9 @@ from smdebug.exceptions import (
 )
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.claim import Claim
-from smdebug.storage.local import LocalStore
-from smdebug.storage.memory import MemoryStore
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.stores.memory import MemoryStore
+from smdebug.storage.writer_lock import Claim
 from smdebug.testing.runs import make_run
 from smdebug.trials import StepState, Tensor, Trial, create_trial
 

@@ -12,7 +12,7 @@ from tests.xgboost.data import BINARY, matrix
 
 import smdebug.xgboost as smd
 from smdebug.exceptions import SMDebugRuntimeError
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.format.keys import END_KEY
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from xgboost.callback import EarlyStopping, TrainingCallback
 
 import smdebug.xgboost as smd
 from smdebug.exceptions import SMDebugValueError
-from smdebug.hook.control import LOCAL_SECONDS
+from smdebug.hook.stop_listener import LOCAL_SECONDS
 from smdebug.rules import rule_names, run_rules
-from smdebug.storage.control import StopRequest, write_stop
-from smdebug.storage.store import open_store
+from smdebug.storage.stop_requests import StopRequest, write_stop
+from smdebug.storage.stores.base import open_store
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from xgboost.callback import (
 import smdebug.xgboost as smd
 from smdebug.exceptions import SMDebugRuntimeError, WriteFailed
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.format.keys import END_KEY
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

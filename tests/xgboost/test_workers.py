@@ -24,7 +24,7 @@ from tests.xgboost.programs.workers import (
 )
 from xgboost.tracker import RabitTracker
 
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.format.keys import END_KEY
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from smdebug.cli.opening import open_place
 from smdebug.cli.options import AsJson, RunPath, help_text
 from smdebug.cli.progress import Bar
 from smdebug.cli.terminal import console, harmless, print_json
-from smdebug.storage.check import check_run
+from smdebug.storage.check.run import check_run
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from smdebug.storage.damage import CheckReport, Damage, Remark
+    from smdebug.storage.check.report import CheckReport, Damage, Remark
 
 
 def check(run: RunPath, as_json: AsJson = False) -> None:

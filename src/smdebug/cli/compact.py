@@ -11,7 +11,7 @@ from smdebug.cli.opening import open_place
 from smdebug.cli.options import AsJson, RunPath, help_text
 from smdebug.cli.progress import Bar
 from smdebug.cli.terminal import console, harmless, print_json
-from smdebug.storage.compaction import Compaction, compact_run
+from smdebug.storage.v2.compaction import Compaction, compact_run
 
 
 def compact(

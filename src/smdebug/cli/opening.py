@@ -14,14 +14,14 @@ from smdebug.exceptions import (
     TrialNotFound,
 )
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.patient import READING_SECONDS, patient
-from smdebug.storage.store import open_store
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.stores.retrying import READING_SECONDS, patient
 from smdebug.trials.create import create_trial
 from smdebug.trials.finding import is_run
 from smdebug.trials.opening import require_place
 
 if TYPE_CHECKING:
-    from smdebug.storage.store import Store
+    from smdebug.storage.stores.base import Store
     from smdebug.trials.trial import Trial
 
 # So many runs are named where a directory of runs was given.

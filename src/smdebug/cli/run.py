@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smdebug.attach.start import attach
 from smdebug.cli.program import Program
 from smdebug.cli.terminal import say
 from smdebug.config import environment
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.job_file import parse_job_file, read_json_object, unwrapped
+from smdebug.config.json_config import parse_job_file, read_json_object, unwrapped
 from smdebug.exceptions import SMDebugValueError
+from smdebug.instrument.start import attach
 from smdebug.rules.registry import RuleSpec
-from smdebug.storage.end_mark import EndMark
-from smdebug.storage.store import open_store
+from smdebug.storage.end_marker import EndMark
+from smdebug.storage.stores.base import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from smdebug.attach.job import AttachedJob
     from smdebug.config.options import HookOptions
+    from smdebug.instrument.job import AttachedJob
 
 _HELP = (
     "Runs a training script, unmodified, with a hook on what it trains.\n\n"

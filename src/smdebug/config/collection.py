@@ -6,16 +6,16 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import checks
-from smdebug.config.json_text import parse_strictly
-from smdebug.config.reduction import ReductionConfig
-from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.config import validation as checks
+from smdebug.config.lenient_json import parse_strictly
+from smdebug.config.reduction_config import ReductionConfig
+from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
 
 if TYPE_CHECKING:
     import re
 
-    from smdebug.config.foreign_regex import ForeignRegex
+    from smdebug.config.untrusted_regex import ForeignRegex
 
 
 class CollectionKeys:

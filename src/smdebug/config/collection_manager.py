@@ -7,11 +7,11 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.config.collection import Collection, collection_name
-from smdebug.config.foreign_regex import ForeignRegex, Work
-from smdebug.config.reduction import ReductionConfig
-from smdebug.config.save import SaveConfig
+from smdebug.config.reduction_config import ReductionConfig
+from smdebug.config.save_config import SaveConfig
+from smdebug.config.untrusted_regex import ForeignRegex, Work
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
 
 if TYPE_CHECKING:

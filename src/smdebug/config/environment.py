@@ -6,7 +6,7 @@ import os
 import socket
 from dataclasses import dataclass
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 
 DEFAULT_CONFIG_FILE_PATH = "/opt/ml/input/config/debughookconfig.json"
 DEFAULT_TENSORBOARD_CONFIG_FILE_PATH = "/opt/ml/input/config/tensorboardoutputconfig.json"

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from smdebug.addresses import checked_address
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.config.collection import collection_name
-from smdebug.config.reduction import ReductionConfig
-from smdebug.config.save import DEFAULT_SAVE_CONFIG_INTERVAL, SaveConfig, SaveConfigMode
+from smdebug.config.reduction_config import ReductionConfig
+from smdebug.config.save_config import DEFAULT_SAVE_CONFIG_INTERVAL, SaveConfig, SaveConfigMode
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
 
 FORMATS = ("v1", "v2")

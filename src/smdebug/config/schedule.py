@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.save import SaveConfig
+from smdebug.config.save_config import SaveConfig
 from smdebug.mode_keys import ModeKeys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from smdebug.config.collection import Collection
-    from smdebug.config.save import SaveConfigMode
+    from smdebug.config.save_config import SaveConfigMode
 
 # Only training has them.
 _TRAINING_ONLY = {CollectionKeys.GRADIENTS, CollectionKeys.OPTIMIZER_VARIABLES}

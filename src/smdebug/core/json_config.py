@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from smdebug.config import environment
-from smdebug.config.job_file import (
+from smdebug.config.json_config import (
     DEFAULT_SAGEMAKER_OUTDIR,
     parse_job_file,
     read_json_object,
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from smdebug.config.collection_manager import CollectionManager
-    from smdebug.config.job_file import JobSource
+    from smdebug.config.json_config import JobSource
 
 __all__ = [
     "CONFIG_FILE_PATH_ENV_STR",

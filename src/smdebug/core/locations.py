@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from smdebug.exceptions import SMDebugValueError
-from smdebug.storage.layout import (
+from smdebug.storage.format.keys import (
     EVENTS_PREFIX,
     INDEX_PREFIX,
     classic_event_key,

@@ -1,5 +1,5 @@
 """`FileReader` under the path of smdebug 1.0."""
 
-from smdebug.storage.event_file import FileReader
+from smdebug.storage.v1.event_file import FileReader
 
 __all__ = ["FileReader"]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.exceptions import SMDebugValueError
-from smdebug.storage.layout import (
+from smdebug.storage.format.keys import (
     COLLECTIONS_FOLDER,
     parse_collections_worker,
     worker_from_text,

@@ -1,5 +1,5 @@
 """`FileWriter` under the path of smdebug 1.0."""
 
-from smdebug.storage.event_file import FileWriter
+from smdebug.storage.v1.event_file import FileWriter
 
 __all__ = ["FileWriter"]

@@ -16,49 +16,50 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from smdebug.config import checks, environment
+from smdebug.config import environment
+from smdebug.config import validation as checks
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.job_file import read_job_file, read_tensorboard_dir
-from smdebug.config.save import DEFAULT_SAVE_CONFIG_INTERVAL
+from smdebug.config.json_config import read_job_file, read_tensorboard_dir
+from smdebug.config.save_config import DEFAULT_SAVE_CONFIG_INTERVAL
 from smdebug.exceptions import (
     RuleEvaluationConditionMet,
     SMDebugTypeError,
     SMDebugValueError,
 )
 from smdebug.hook.capture import StepCapture, TakenArray
-from smdebug.hook.closing import Closing, close_at_exit
 from smdebug.hook.collections import HookCollections
 from smdebug.hook.current import set_hook
-from smdebug.hook.earlier import earlier_names
-from smdebug.hook.guard import Entered, Guard
+from smdebug.hook.errors import Entered, Guard
+from smdebug.hook.lifecycle import Closing, close_at_exit
 from smdebug.hook.missing import Missing
+from smdebug.hook.nan_trigger import watch
 from smdebug.hook.output import DryOutput
-from smdebug.hook.place import checked_out_dir, open_run, require_free
 from smdebug.hook.plan import Want
+from smdebug.hook.previous_run import earlier_names
 from smdebug.hook.resume import Resume
+from smdebug.hook.rules import Supervisor, request_of
+from smdebug.hook.run_location import checked_out_dir, open_run, require_free
+from smdebug.hook.sigterm import TERMINATION
 from smdebug.hook.stats import HookStats
 from smdebug.hook.steps import StepCounter, step_number
-from smdebug.hook.supervisor import Supervisor, request_of
-from smdebug.hook.termination import TERMINATION
-from smdebug.hook.when_nan import watch
 from smdebug.hook.worker import CHIEF_WORKER, Worker
 from smdebug.storage.arrow import warm_up
-from smdebug.storage.claim import Claimed
-from smdebug.storage.store import open_store
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.writer_lock import Claimed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from smdebug.config.job_file import JobSource
+    from smdebug.config.json_config import JobSource
     from smdebug.config.options import HookOptions
     from smdebug.hook.capture import Taken
-    from smdebug.hook.history import Step
     from smdebug.hook.output import Output
+    from smdebug.hook.step_history import Step
     from smdebug.mode_keys import ModeKeys
     from smdebug.reductions import Array
-    from smdebug.storage.control import StopRequest
     from smdebug.storage.findings import Finding
+    from smdebug.storage.stop_requests import StopRequest
 
 _Hook = TypeVar("_Hook", bound="BaseHook")
 

@@ -15,14 +15,14 @@ import numpy as np
 from smdebug.histogram import histogram_of
 from smdebug.reductions import compute_reductions
 from smdebug.storage.batch import ENTRY_BYTES, Block, Entry, PendingBatch, StepBatch
-from smdebug.storage.dtypes import dtype_name, dtype_of, is_string
+from smdebug.storage.format.dtypes import dtype_name, dtype_of, is_string
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from smdebug.hook.export import Export
-    from smdebug.hook.history import Step
     from smdebug.hook.plan import StepPlan, Want
+    from smdebug.hook.sinks.base import Export
+    from smdebug.hook.step_history import Step
     from smdebug.reductions import Array
     from smdebug.storage.batch import Layout
 

@@ -6,7 +6,7 @@ import copy
 import difflib
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.config.collection import Collection, CollectionKeys
 from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import (
@@ -14,14 +14,14 @@ from smdebug.exceptions import (
     SMDebugTypeError,
     SMDebugValueError,
 )
-from smdebug.hook.feed import feed
 from smdebug.hook.plan import SavePlan
-from smdebug.hook.watch import WatchedRules
+from smdebug.hook.rule_collections import feed
+from smdebug.hook.rule_thread import WatchedRules
 
 if TYPE_CHECKING:
     from smdebug.config.options import HookOptions
-    from smdebug.config.reduction import ReductionConfig
-    from smdebug.config.save import SaveConfig
+    from smdebug.config.reduction_config import ReductionConfig
+    from smdebug.config.save_config import SaveConfig
 
 
 class HookCollections:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from smdebug.hook.lost import LostSteps
+from smdebug.hook.lost_steps import LostSteps
 
 if TYPE_CHECKING:
     from smdebug.hook.capture import StepCapture
-    from smdebug.hook.history import Step
     from smdebug.hook.output import Output
     from smdebug.hook.plan import SavePlan
     from smdebug.hook.stats import HookStats
+    from smdebug.hook.step_history import Step
 
 logger = logging.getLogger("smdebug.hook")
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Protocol
 
 from smdebug.hook.capture import pending_batch
 from smdebug.hook.stats import CollectionStats, HookStats, shown_bytes
-from smdebug.storage.claim import Claim
-from smdebug.storage.writer import RunWriter
+from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer_lock import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from smdebug.hook.capture import Taken
-    from smdebug.hook.export import Export
-    from smdebug.hook.history import Step
-    from smdebug.storage.store import Store
+    from smdebug.hook.sinks.base import Export
+    from smdebug.hook.step_history import Step
+    from smdebug.storage.stores.base import Store
 
 logger = logging.getLogger("smdebug.hook")
 

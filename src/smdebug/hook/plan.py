@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from smdebug.config.collection import Collection
     from smdebug.config.options import HookOptions
-    from smdebug.config.save import SaveConfigMode
+    from smdebug.config.save_config import SaveConfigMode
 
 
 @dataclass(frozen=True)

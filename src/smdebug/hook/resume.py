@@ -6,20 +6,20 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smdebug.config.job_file import read_checkpoint_dir
+from smdebug.config.json_config import read_checkpoint_dir
 from smdebug.exceptions import SMDebugValueError
-from smdebug.hook.checkpoint import CheckpointDirectory
-from smdebug.hook.earlier import EarlierSteps
-from smdebug.hook.history import StepHistory
-from smdebug.storage.layout import END_KEY
+from smdebug.hook.checkpoints import CheckpointDirectory
+from smdebug.hook.previous_run import EarlierSteps
+from smdebug.hook.step_history import StepHistory
+from smdebug.storage.format.keys import END_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from smdebug.config.options import HookOptions
-    from smdebug.hook.checkpoint import CheckpointState
+    from smdebug.hook.checkpoints import CheckpointState
     from smdebug.hook.steps import StepCounter
-    from smdebug.storage.store import Store
+    from smdebug.storage.stores.base import Store
 
 logger = logging.getLogger("smdebug.hook")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
-from smdebug.hook.history import Step, StepHistory
+from smdebug.hook.step_history import Step, StepHistory
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.layout import LAST_STEP
+from smdebug.storage.format.keys import LAST_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

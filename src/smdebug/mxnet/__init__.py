@@ -8,8 +8,8 @@ hook.register_block(loss_function)
 """
 
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.reduction import ReductionConfig
-from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.config.reduction_config import ReductionConfig
+from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.mode_keys import ModeKeys as modes
 from smdebug.mxnet.collection import Collection
 from smdebug.mxnet.hook import Hook, TornasoleHook

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from smdebug.hook.attachment import Callback
-from smdebug.hook.names import StepNames, cares, tensors_in
+from smdebug.hook.handles import Callback
+from smdebug.hook.naming import StepNames, cares, tensors_in
 from smdebug.mxnet.tensors import NDArray
 
 if TYPE_CHECKING:

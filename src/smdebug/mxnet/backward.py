@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import mxnet as mx
 
-from smdebug.hook.attachment import Handle
+from smdebug.hook.handles import Handle
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

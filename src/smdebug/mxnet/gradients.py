@@ -9,8 +9,8 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from smdebug.hook.names import GRADIENT_PREFIX
-from smdebug.hook.when_nan import watch
+from smdebug.hook.naming import GRADIENT_PREFIX
+from smdebug.hook.nan_trigger import watch
 from smdebug.mxnet.tensors import TakenNDArray, snapshot
 
 if TYPE_CHECKING:

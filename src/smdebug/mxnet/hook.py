@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import mxnet as mx
 import numpy as np
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.exceptions import SMDebugTypeError
-from smdebug.hook.attachment import Callback, Handle
 from smdebug.hook.base import BaseHook
-from smdebug.hook.layers import include_layers, include_loss
-from smdebug.hook.names import tensors_in
+from smdebug.hook.handles import Callback, Handle
+from smdebug.hook.naming import tensors_in
+from smdebug.hook.rule_layers import include_layers, include_loss
 from smdebug.hook.worker import CHIEF_WORKER, Worker
 from smdebug.mxnet.activations import Activations
 from smdebug.mxnet.backward import watch_backward
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
 
-    from smdebug.config.reduction import ReductionConfig
-    from smdebug.config.save import SaveConfig, SaveConfigMode
+    from smdebug.config.reduction_config import ReductionConfig
+    from smdebug.config.save_config import SaveConfig, SaveConfigMode
     from smdebug.hook.capture import StepCapture, Taken
     from smdebug.hook.plan import StepPlan, Want
     from smdebug.reductions import Array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smdebug.hook.layers import MODEL
+from smdebug.hook.rule_layers import MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

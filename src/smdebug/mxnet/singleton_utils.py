@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from smdebug.hook.current import del_hook, set_hook
-from smdebug.hook.process import ProcessHook
+from smdebug.hook.module_api import ProcessHook
 from smdebug.mxnet.collection import Collection
 from smdebug.mxnet.hook import Hook
 
 if TYPE_CHECKING:
-    from smdebug.config.job_file import JobSource
+    from smdebug.config.json_config import JobSource
 
 __all__ = [
     "add_to_collection",

@@ -13,8 +13,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.reduction import ReductionConfig
-from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.config.reduction_config import ReductionConfig
+from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.mode_keys import ModeKeys as modes
 from smdebug.pytorch.collection import Collection
 from smdebug.pytorch.hook import Hook, TornasoleHook

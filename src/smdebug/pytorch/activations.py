@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from smdebug.hook.names import StepNames, cares, tensors_in
+from smdebug.hook.naming import StepNames, cares, tensors_in
 from smdebug.pytorch.context import in_backward
 from smdebug.pytorch.registration import Callback, HookSet
 

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import torch
 from torch.nn.modules.loss import _Loss
 
-from smdebug.config import checks, environment
+from smdebug.config import environment
+from smdebug.config import validation as checks
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.exceptions import SMDebugError, SMDebugRuntimeError, SMDebugTypeError
-from smdebug.hook.attachment import Handle
 from smdebug.hook.base import BaseHook
-from smdebug.hook.layers import include_layers, include_loss
+from smdebug.hook.handles import Handle
+from smdebug.hook.rule_layers import include_layers, include_loss
 from smdebug.hook.worker import CHIEF_WORKER, Worker
 from smdebug.mode_keys import ModeKeys
 from smdebug.pytorch.activations import Activations
 from smdebug.pytorch.collection import Collection
 from smdebug.pytorch.context import in_backward
-from smdebug.pytorch.extremes import Extremes
+from smdebug.pytorch.fsdp import ShardGradients
+from smdebug.pytorch.minmax import Extremes
 from smdebug.pytorch.naming import original_module
+from smdebug.pytorch.optimizer_guard import Updates
 from smdebug.pytorch.parameters import Gradients, Weights
 from smdebug.pytorch.registration import (
     Callback,
@@ -30,21 +33,19 @@ from smdebug.pytorch.registration import (
     around_forward,
     registered_parts,
 )
-from smdebug.pytorch.shards import ShardGradients
 from smdebug.pytorch.tensors import (
     TakenDeviceTensor,
     is_finite,
     local_tensor,
     to_numpy,
 )
-from smdebug.pytorch.updates import Updates
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from smdebug.config.reduction import ReductionConfig
-    from smdebug.config.save import SaveConfig, SaveConfigMode
+    from smdebug.config.reduction_config import ReductionConfig
+    from smdebug.config.save_config import SaveConfig, SaveConfigMode
     from smdebug.hook.capture import StepCapture, Taken
     from smdebug.hook.plan import Want
     from smdebug.reductions import Array

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from smdebug.hook.names import GRADIENT_PREFIX
+from smdebug.hook.naming import GRADIENT_PREFIX
 from smdebug.pytorch.context import in_backward, is_transformed
-from smdebug.pytorch.rows import Row, RowBuffer, RowLayout, fits_in_rows
+from smdebug.pytorch.staging_buffers import Row, RowBuffer, RowLayout, fits_in_rows
 from smdebug.pytorch.tensors import local_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from smdebug.hook.capture import StepCapture
-    from smdebug.hook.guard import Entered
+    from smdebug.hook.errors import Entered
     from smdebug.hook.plan import StepPlan
     from smdebug.pytorch.registration import Registration
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from smdebug.hook.attachment import Callback as _Callback
-from smdebug.hook.layers import MODEL
+from smdebug.hook.handles import Callback as _Callback
+from smdebug.hook.rule_layers import MODEL
 from smdebug.pytorch.context import is_traced
 from smdebug.pytorch.naming import original_module, plain_path, root_name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.pytorch.backward_losses import BackwardLosses
 from smdebug.pytorch.hook import Hook
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from smdebug.hook.attachment import Handle
+    from smdebug.hook.handles import Handle
 
 
 class WatchedTraining:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import COUNTS, compute_reductions
 from smdebug.storage.arrow import pa
-from smdebug.storage.catalog import mode_numbers, one_array
-from smdebug.storage.raw import VALUE_COLUMNS
+from smdebug.storage.raw_tensors import VALUE_COLUMNS
+from smdebug.storage.segment_summary import mode_numbers, one_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

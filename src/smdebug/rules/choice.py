@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import checks
-from smdebug.config.need import Need
+from smdebug.config import validation as checks
+from smdebug.config.rule_requirements import Need
 
 if TYPE_CHECKING:
     from smdebug.config.collection import Collection

@@ -19,7 +19,7 @@ from smdebug.storage.findings import Finding
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from smdebug.config.need import Need
+    from smdebug.config.rule_requirements import Need
     from smdebug.mode_keys import ModeKeys
     from smdebug.rules.block import Bools, Column, Floats, RawValue, Table
     from smdebug.trials.trial import Trial

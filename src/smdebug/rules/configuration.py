@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.config.collection import NON_REDUCTION_COLLECTIONS
 from smdebug.config.options import rule_list
 from smdebug.rules.registry import RuleSpec
 
 if TYPE_CHECKING:
-    from smdebug.config.need import Need
+    from smdebug.config.rule_requirements import Need
 
 
 def hook_configuration(rules: Any, save_interval: int | None = None) -> dict[str, Any]:

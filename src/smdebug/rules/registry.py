@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
 from smdebug.rules.action.failure import without_secrets
 from smdebug.rules.rule import Rule
@@ -21,7 +21,7 @@ from smdebug.rules.rule import Rule
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from smdebug.config.need import Need
+    from smdebug.config.rule_requirements import Need
     from smdebug.trials.trial import Trial
 
 ENTRY_POINT_GROUP = "smdebug.rules"

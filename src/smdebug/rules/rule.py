@@ -17,7 +17,7 @@ from smdebug.trials.trial import Trial
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from smdebug.config.need import Need
+    from smdebug.config.rule_requirements import Need
 
 
 class Rule(ABC):

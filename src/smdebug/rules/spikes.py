@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.exceptions import SMDebugValueError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from smdebug.exceptions import SMDebugValueError
 from smdebug.reductions import REDUCTION_NAMES
-from smdebug.storage.dtypes import check_dtype, dtype_of
-from smdebug.storage.layout import LAST_STEP
+from smdebug.storage.format.dtypes import check_dtype, dtype_of
+from smdebug.storage.format.keys import LAST_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

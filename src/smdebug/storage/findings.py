@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import PARQUET_ERRORS, pa, pq
-from smdebug.storage.catalog import one_array
-from smdebug.storage.identity import run_names
-from smdebug.storage.index import TAIL_BYTES, footer_size
-from smdebug.storage.index_claims import check_texts
-from smdebug.storage.index_footer import check_footer
-from smdebug.storage.index_pages import check_pages, checked_chunks
-from smdebug.storage.limits import COLUMN_BYTES, FINDINGS_ROWS, check_json, read_small
-from smdebug.storage.sealed_name import has_seal, is_sealed, resealed_name, sealed_name
+from smdebug.storage.format.checksummed_name import has_seal, is_sealed, resealed_name, sealed_name
+from smdebug.storage.run_id import run_names
+from smdebug.storage.segment_summary import one_array
+from smdebug.storage.untrusted.footer import check_footer
+from smdebug.storage.untrusted.index_limits import check_pages, checked_chunks
+from smdebug.storage.untrusted.limits import COLUMN_BYTES, FINDINGS_ROWS, check_json, read_small
+from smdebug.storage.v2.index import TAIL_BYTES, footer_size
+from smdebug.storage.v2.index_schema import check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from smdebug.storage.store import Store
+    from smdebug.storage.stores.base import Store
 
 FINDINGS_PREFIX = "findings/"
 _SCHEMA = pa.schema(

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from smdebug.exceptions import SMDebugError
-from smdebug.storage.local import LocalStore
+from smdebug.storage.stores.local import LocalStore
 
 if TYPE_CHECKING:
-    from smdebug.storage.store import Store
+    from smdebug.storage.stores.base import Store
 
 try:
     import fcntl

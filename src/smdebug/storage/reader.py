@@ -15,14 +15,9 @@ import numpy as np
 
 from smdebug.exceptions import DataCorrupted, IndexReaderException
 from smdebug.storage.arrow import pa
-from smdebug.storage.catalog import Segment, StepArrays
-from smdebug.storage.classic import ClassicSegment, ClassicStep, parse_classic
-from smdebug.storage.collections_file import decode_collections
-from smdebug.storage.end_mark import EndMark
-from smdebug.storage.identity import RunNames
-from smdebug.storage.index import EMPTY, SCHEMA, newest_rows
-from smdebug.storage.index_file import ColumnCache, IndexFile
-from smdebug.storage.layout import (
+from smdebug.storage.end_marker import EndMark
+from smdebug.storage.format.collections_file import decode_collections
+from smdebug.storage.format.keys import (
     COLLECTIONS_PREFIX,
     END_KEY,
     EVENTS_PREFIX,
@@ -33,14 +28,19 @@ from smdebug.storage.layout import (
     parse_collections_worker,
     parse_index_key,
 )
-from smdebug.storage.limits import NAME_CHARACTERS, STEPS, read_json_text, read_small
-from smdebug.storage.raw import Place, RawReader, each
+from smdebug.storage.raw_tensors import Place, RawReader, each
+from smdebug.storage.run_id import RunNames
+from smdebug.storage.segment_summary import Segment, StepArrays
+from smdebug.storage.untrusted.limits import NAME_CHARACTERS, STEPS, read_json_text, read_small
+from smdebug.storage.v1.index import ClassicSegment, ClassicStep, parse_classic
+from smdebug.storage.v2.index import EMPTY, SCHEMA, newest_rows
+from smdebug.storage.v2.index_file import ColumnCache, IndexFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from smdebug.reductions import Array
-    from smdebug.storage.store import Store
+    from smdebug.storage.stores.base import Store
 
 logger = logging.getLogger("smdebug.storage")
 

@@ -7,8 +7,8 @@ model.fit(images, labels, callbacks=[hook])
 """
 
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.reduction import ReductionConfig
-from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.config.reduction_config import ReductionConfig
+from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.mode_keys import ModeKeys as modes
 from smdebug.tensorflow.collection import Collection
 from smdebug.tensorflow.keras import KerasHook

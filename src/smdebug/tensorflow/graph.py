@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.exceptions import SMDebugTypeError
-from smdebug.storage.dtypes import check_dtype
+from smdebug.storage.format.dtypes import check_dtype
 from smdebug.tensorflow.backend import tf
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from smdebug.config.reduction import ReductionConfig
-    from smdebug.config.save import SaveConfig, SaveConfigMode
+    from smdebug.config.reduction_config import ReductionConfig
+    from smdebug.config.save_config import SaveConfig, SaveConfigMode
     from smdebug.hook.capture import Taken
     from smdebug.hook.plan import Want
     from smdebug.reductions import Array

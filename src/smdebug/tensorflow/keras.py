@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.hook.capture import TakenArray
@@ -20,7 +20,6 @@ from smdebug.tensorflow.backend import flatten, is_keras_3, keras, tf
 from smdebug.tensorflow.collection import Collection
 from smdebug.tensorflow.functions import is_optimizer, optimizers_of, replicas_of
 from smdebug.tensorflow.hook import TENSORFLOW_HOOK, TensorflowHook
-from smdebug.tensorflow.inside import Inside
 from smdebug.tensorflow.layers import ModelNames, distinct, variable_name, weights_of
 from smdebug.tensorflow.naming import (
     FROZEN_PARAMETERS,
@@ -28,7 +27,6 @@ from smdebug.tensorflow.naming import (
     LAYER_TENSORS,
     NOT_OF_A_LAYER,
 )
-from smdebug.tensorflow.needs import include_layers
 from smdebug.tensorflow.recording import as_it_is
 from smdebug.tensorflow.replicas import (
     OfReplica,
@@ -37,6 +35,8 @@ from smdebug.tensorflow.replicas import (
     worker_names,
     worker_of,
 )
+from smdebug.tensorflow.rule_layers import include_layers
+from smdebug.tensorflow.step_inspector import Inside
 from smdebug.tensorflow.tape import Tapes
 from smdebug.tensorflow.tensors import to_array, value_of
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from smdebug.hook.output import Output
     from smdebug.hook.plan import StepPlan
     from smdebug.hook.worker import Worker
-    from smdebug.storage.control import StopRequest
+    from smdebug.storage.stop_requests import StopRequest
 
 _METRIC = Want(raw=True, reductions=(), collections=(CollectionKeys.METRICS,))
 _LOSS = Want(raw=True, reductions=(), collections=(CollectionKeys.LOSSES,))

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from smdebug.config.options import HookOptions
     from smdebug.hook.capture import Taken
-    from smdebug.hook.history import Step
     from smdebug.hook.output import Output
     from smdebug.hook.plan import Want
+    from smdebug.hook.step_history import Step
     from smdebug.storage.batch import StepBatch
 
 

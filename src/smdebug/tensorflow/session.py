@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from smdebug.hook.plan import StepPlan
     from smdebug.reductions import Array
-    from smdebug.storage.control import StopRequest
+    from smdebug.storage.stop_requests import StopRequest
 
 logger = logging.getLogger("smdebug.hook")
 

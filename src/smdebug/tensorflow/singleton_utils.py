@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.exceptions import SMDebugValueError
 from smdebug.hook.current import del_hook, set_hook
-from smdebug.hook.process import ProcessHook
+from smdebug.hook.module_api import ProcessHook
 from smdebug.tensorflow.collection import Collection
 from smdebug.tensorflow.hook import TensorflowHook
 from smdebug.tensorflow.keras import KerasHook
 from smdebug.tensorflow.session import SessionHook
 
 if TYPE_CHECKING:
-    from smdebug.config.job_file import JobSource
+    from smdebug.config.json_config import JobSource
 
 __all__ = [
     "add_to_collection",

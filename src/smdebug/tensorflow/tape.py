@@ -16,8 +16,8 @@ from smdebug.tensorflow.backend import flatten, is_variable, tf
 from smdebug.tensorflow.layers import variable_name
 from smdebug.tensorflow.naming import gradient_name, numbered
 from smdebug.tensorflow.recording import Recording, watched_layers
+from smdebug.tensorflow.recording_tape import make_tell
 from smdebug.tensorflow.replicas import local_replicas
-from smdebug.tensorflow.telling_tape import make_tell
 from smdebug.tensorflow.tensors import is_symbolic, value_of
 
 if TYPE_CHECKING:

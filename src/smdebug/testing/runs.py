@@ -11,14 +11,14 @@ from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.store import open_store
-from smdebug.storage.writer import RunWriter
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.writer.thread import RunWriter
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Sequence
 
-    from smdebug.storage.store import Store
+    from smdebug.storage.stores.base import Store
 
     Data = Mapping[tuple[str, int], StepBatch] | Callable[[str, int], StepBatch | None]
     Written = dict[tuple[str, int], StepBatch]
@@ -55,7 +55,7 @@ def make_run(
         What every worker saved at every step, to compare with.
 
     Example:
-        >>> from smdebug.storage.memory import MemoryStore
+        >>> from smdebug.storage.stores.memory import MemoryStore
         >>> sorted(make_run(MemoryStore(), steps=[0, 5]))
         [('worker_0', 0), ('worker_0', 5)]
     """

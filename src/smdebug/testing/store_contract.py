@@ -12,7 +12,7 @@ from smdebug.exceptions import SMDebugValueError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.storage.store import Buffer, Store
+    from smdebug.storage.stores.base import Buffer, Store
 
 _TEN = b"0123456789"
 

@@ -10,7 +10,7 @@ import numpy as np
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import pa, pc
-from smdebug.storage.catalog import mode_numbers, one_array, places_among
+from smdebug.storage.segment_summary import mode_numbers, one_array, places_among
 
 if TYPE_CHECKING:
     import re

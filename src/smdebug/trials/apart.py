@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smdebug.exceptions import SMDebugError, SMDebugValueError
-from smdebug.storage.local import LocalStore
-from smdebug.storage.store import open_store
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.stores.local import LocalStore
 from smdebug.trials.finding import find_runs, is_run
 
 if TYPE_CHECKING:

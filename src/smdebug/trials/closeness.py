@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.storage.dtypes import dtype_name, is_string
+from smdebug.storage.format.dtypes import dtype_name, is_string
 
 if TYPE_CHECKING:
     from smdebug.reductions import Array

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from smdebug.config.collection_manager import CollectionManager
-from smdebug.config.foreign_regex import Work
+from smdebug.config.untrusted_regex import Work
 from smdebug.exceptions import SMDebugValueError
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smdebug.storage.arrow import pa
-from smdebug.storage.dtypes import dtype_name
-from smdebug.storage.index import SCHEMA
-from smdebug.storage.segment import scalar_value
+from smdebug.storage.format.dtypes import dtype_name
+from smdebug.storage.v2.index import SCHEMA
+from smdebug.storage.v2.segment import scalar_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,13 +10,13 @@ from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.storage.batch import Entry, StepBatch
-from smdebug.storage.claim import Claim, Claimed, claimed_workers
-from smdebug.storage.control import CONTROL_PREFIX
-from smdebug.storage.dtypes import dtype_name, is_extended
 from smdebug.storage.findings import FINDINGS_PREFIX, copy_findings
-from smdebug.storage.layout import COLLECTIONS_PREFIX, END_KEY, EVENTS_PREFIX, INDEX_PREFIX
-from smdebug.storage.raw import VALUE_COLUMNS
-from smdebug.storage.writer import RunWriter
+from smdebug.storage.format.dtypes import dtype_name, is_extended
+from smdebug.storage.format.keys import COLLECTIONS_PREFIX, END_KEY, EVENTS_PREFIX, INDEX_PREFIX
+from smdebug.storage.raw_tensors import VALUE_COLUMNS
+from smdebug.storage.stop_requests import CONTROL_PREFIX
+from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer_lock import Claim, Claimed, claimed_workers
 from smdebug.trials.export import Written, target_directory
 from smdebug.trials.finding import is_run
 from smdebug.trials.selection import groups, pieces
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from smdebug.storage.store import Store
+    from smdebug.storage.stores.base import Store
     from smdebug.trials.selection import Selection, Tell
     from smdebug.trials.trial import Trial
 

@@ -13,7 +13,7 @@ from smdebug.exceptions import ShapeUnavailableForStep, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.storage.arrow import pc
-from smdebug.storage.catalog import mode_numbers, one_array
+from smdebug.storage.segment_summary import mode_numbers, one_array
 
 if TYPE_CHECKING:
     from smdebug.trials.trial import Trial

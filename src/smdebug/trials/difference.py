@@ -10,8 +10,8 @@ import numpy as np
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, canonical_reduction, compute_reduction
-from smdebug.storage.raw import VALUE_COLUMNS
-from smdebug.storage.row_rules import shape_elements
+from smdebug.storage.raw_tensors import VALUE_COLUMNS
+from smdebug.storage.v2.row_checks import shape_elements
 from smdebug.trials.alignment import Alignment, OnlyOne, Pairs, other_dtypes, other_shapes
 from smdebug.trials.choice import regex_of
 from smdebug.trials.closeness import Closeness, Mismatch

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import SMDebugValueError
-from smdebug.storage.store import open_store
+from smdebug.storage.stores.base import open_store
 from smdebug.trials.apart import require_apart, require_no_run_below
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterator
 
-    from smdebug.storage.store import Store
+    from smdebug.storage.stores.base import Store
 
 
 @dataclass

@@ -16,9 +16,9 @@ from numpy.lib import format as npy
 
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.dtypes import dtype_name, for_classic, is_extended
-from smdebug.storage.local import TEMPORARY_SUFFIX
-from smdebug.storage.raw import VALUE_COLUMNS
+from smdebug.storage.format.dtypes import dtype_name, for_classic, is_extended
+from smdebug.storage.raw_tensors import VALUE_COLUMNS
+from smdebug.storage.stores.local import TEMPORARY_SUFFIX
 from smdebug.trials.export import ChunkSink, Written, target_directory
 from smdebug.trials.selection import groups, pieces
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from smdebug.reductions import Array
-    from smdebug.storage.store import Store
+    from smdebug.storage.stores.base import Store
     from smdebug.trials.selection import Selection, Tell
     from smdebug.trials.trial import Trial
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from smdebug.exceptions import SMDebugValueError
 from smdebug.storage.arrow import pa, pc, pq
-from smdebug.storage.dtypes import dtype_name
-from smdebug.storage.index import SCHEMA, TEXT_COLUMNS
-from smdebug.storage.raw import VALUE_COLUMNS
+from smdebug.storage.format.dtypes import dtype_name
+from smdebug.storage.raw_tensors import VALUE_COLUMNS
+from smdebug.storage.v2.index import SCHEMA, TEXT_COLUMNS
 from smdebug.trials.completed_rows import completed_rows
 from smdebug.trials.export import ChunkSink, Written, target_directory, target_file
 from smdebug.trials.selection import pieces

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import SMDebugValueError
-from smdebug.storage.layout import END_KEY
-from smdebug.storage.local import LocalStore
-from smdebug.storage.object_store import ObjectStore
-from smdebug.storage.patient import READING_SECONDS, patient
-from smdebug.storage.store import Store, open_store
+from smdebug.storage.format.keys import END_KEY
+from smdebug.storage.stores.base import Store, open_store
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.stores.object_store import ObjectStore
+from smdebug.storage.stores.retrying import READING_SECONDS, patient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from smdebug.storage.store import Buffer
+    from smdebug.storage.stores.base import Buffer
 
 # Files at the top of a run, and what lies in its folders: what only a run has.
 _FILES = (END_KEY, "claim.smd")
@@ -92,7 +92,7 @@ def is_run(store: Store) -> bool:
         store: the place, which need not be there.
 
     Example:
-        >>> from smdebug.storage.store import open_store
+        >>> from smdebug.storage.stores.base import open_store
         >>> is_run(open_store("memory://nothing"))
         False
     """

@@ -12,8 +12,8 @@ from smdebug.exceptions import SMDebugTypeError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import compute_reduction
 from smdebug.storage.arrow import pa
-from smdebug.storage.catalog import mode_numbers, one_array, places_among
-from smdebug.storage.raw import VALUE_COLUMNS
+from smdebug.storage.raw_tensors import VALUE_COLUMNS
+from smdebug.storage.segment_summary import mode_numbers, one_array, places_among
 from smdebug.trials.selection import pieces
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from smdebug.exceptions import SMDebugError
 from smdebug.markup import cut, escape, tag
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
-from smdebug.storage.catalog import mode_numbers, one_array
-from smdebug.storage.dtypes import dtype_of
-from smdebug.storage.raw import VALUE_COLUMNS
+from smdebug.storage.format.dtypes import dtype_of
+from smdebug.storage.raw_tensors import VALUE_COLUMNS
+from smdebug.storage.segment_summary import mode_numbers, one_array
 from smdebug.trials.curves import PREFERRED
 from smdebug.trials.elements import elements_of
 from smdebug.trials.sparkline import sparkline

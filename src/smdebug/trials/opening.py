@@ -7,12 +7,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.exceptions import MissingCollectionFiles, TrialNotFound
 
 if TYPE_CHECKING:
     from smdebug.storage.reader import RunReader
-    from smdebug.storage.store import Store
+    from smdebug.storage.stores.base import Store
 
 logger = logging.getLogger("smdebug.trials")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.catalog import mode_numbers, one_array
+from smdebug.storage.segment_summary import mode_numbers, one_array
 
 if TYPE_CHECKING:
     import pyarrow as pa

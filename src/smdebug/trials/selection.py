@@ -11,8 +11,8 @@ import numpy as np
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.catalog import one_array, places_among
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.format.keys import END_KEY
+from smdebug.storage.segment_summary import one_array, places_among
 from smdebug.trials.choice import meant, nearest, of_collection, regex_of
 from smdebug.trials.step_range import checked_range, in_range
 

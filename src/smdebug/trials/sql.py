@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.storage.findings import findings_table
-from smdebug.storage.index import SCHEMA
+from smdebug.storage.v2.index import SCHEMA
 
 if TYPE_CHECKING:
     from smdebug.storage.reader import RunReader

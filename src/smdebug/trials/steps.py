@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.catalog import StepArrays
+from smdebug.storage.segment_summary import StepArrays
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smdebug.exceptions import IndexReaderException, SMDebugError, StoreError
-from smdebug.storage.end_mark import EndMark
+from smdebug.storage.end_marker import EndMark
 from smdebug.storage.findings import read_findings
-from smdebug.storage.layout import END_KEY, INDEX_PREFIX, parse_index_key
+from smdebug.storage.format.keys import END_KEY, INDEX_PREFIX, parse_index_key
 from smdebug.storage.locks import is_written
 from smdebug.storage.reader import RunReader
 from smdebug.trials.finding import ListedStore
 from smdebug.trials.opening import promised_workers
 
 if TYPE_CHECKING:
-    from smdebug.storage.store import Store
+    from smdebug.storage.stores.base import Store
     from smdebug.trials.finding import FoundRun
 
 FINISHED, LIVE, STOPPED, DAMAGED = "finished", "live", "stopped", "damaged"

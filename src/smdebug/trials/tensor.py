@@ -25,8 +25,8 @@ from smdebug.reductions import (
     canonical_reduction,
     compute_reduction,
 )
-from smdebug.storage.dtypes import dtype_of
-from smdebug.storage.raw import VALUE_COLUMNS
+from smdebug.storage.format.dtypes import dtype_of
+from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.trials.rows import RowIndex
 from smdebug.trials.selection import stretches
 from smdebug.trials.steps import StepState

@@ -19,10 +19,10 @@ from smdebug.histogram import histogram_of
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.storage.batch import Entry
-from smdebug.storage.dtypes import dtype_name
-from smdebug.storage.layout import TENSORBOARD_FOLDER
-from smdebug.storage.raw import VALUE_COLUMNS
-from smdebug.storage.tensorboard import (
+from smdebug.storage.format.dtypes import dtype_name
+from smdebug.storage.format.keys import TENSORBOARD_FOLDER
+from smdebug.storage.raw_tensors import VALUE_COLUMNS
+from smdebug.storage.tensorboard.files import (
     ModeFiles,
     files_in,
     number_event,
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from smdebug.config.collection import Collection
-    from smdebug.config.save import SaveConfigMode
+    from smdebug.config.save_config import SaveConfigMode
     from smdebug.reductions import Array
-    from smdebug.storage.store import Buffer
+    from smdebug.storage.stores.base import Buffer
     from smdebug.trials.trial import Trial
 
 # So many rows of the index, and so many bytes of tensors, are in memory at a time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from smdebug.exceptions import IndexReaderException
-from smdebug.storage.raw import places_of
+from smdebug.storage.raw_tensors import places_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,15 +19,15 @@ from smdebug.exceptions import (
     TensorUnavailableForStep,
 )
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.catalog import mode_bit
-from smdebug.storage.control import StopRequest, write_stop
 from smdebug.storage.findings import Finding, read_findings
-from smdebug.storage.layout import LAST_STEP
+from smdebug.storage.format.keys import LAST_STEP
 from smdebug.storage.locks import is_written
-from smdebug.storage.patient import READING_SECONDS, patient
-from smdebug.storage.raw import as_dtype, places_of, value_in_index
+from smdebug.storage.raw_tensors import as_dtype, places_of, value_in_index
 from smdebug.storage.reader import RunReader
-from smdebug.storage.store import Store, open_store
+from smdebug.storage.segment_summary import mode_bit
+from smdebug.storage.stop_requests import StopRequest, write_stop
+from smdebug.storage.stores.base import Store, open_store
+from smdebug.storage.stores.retrying import READING_SECONDS, patient
 from smdebug.trials.collections import RunCollections
 from smdebug.trials.opening import POLL_SECONDS, pause, require_place, wait_for_job
 from smdebug.trials.refresh import Refresher
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from smdebug.reductions import Array
-    from smdebug.storage.raw import Place
+    from smdebug.storage.raw_tensors import Place
 
 logger = logging.getLogger("smdebug.trials")
 

@@ -7,7 +7,7 @@ xgboost.train(params, train, evals=[(train, "train")], callbacks=[hook])
 """
 
 from smdebug.config.collection import Collection, CollectionKeys
-from smdebug.config.save import SaveConfig, SaveConfigMode
+from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.mode_keys import ModeKeys as modes
 from smdebug.trials import create_trial
 from smdebug.xgboost.hook import Hook, TornasoleHook

@@ -10,7 +10,7 @@ import numpy as np
 import xgboost
 from xgboost import collective
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.xgboost.source import NotAvailable, reason
 from smdebug.xgboost.text_file import TextFile

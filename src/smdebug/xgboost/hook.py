@@ -16,10 +16,10 @@ from xgboost import collective
 from xgboost.callback import TrainingCallback
 from xgboost.core import XGBoostError
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
-from smdebug.config.reduction import ReductionConfig
+from smdebug.config.reduction_config import ReductionConfig
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.hook.base import BaseHook
 from smdebug.hook.capture import TakenArray
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from smdebug.config.job_file import JobSource
-    from smdebug.config.save import SaveConfig, SaveConfigMode
+    from smdebug.config.json_config import JobSource
+    from smdebug.config.save_config import SaveConfig, SaveConfigMode
     from smdebug.hook.capture import StepCapture, Taken
     from smdebug.hook.plan import StepPlan, Want
-    from smdebug.storage.control import StopRequest
+    from smdebug.storage.stop_requests import StopRequest
     from smdebug.xgboost.source import Source
 
 logger = logging.getLogger("smdebug.hook")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.storage.dtypes import check_dtype
+from smdebug.storage.format.dtypes import check_dtype
 from smdebug.xgboost.naming import SPREAD, fit_name
 from smdebug.xgboost.source import NotAvailable
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import xgboost
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.exceptions import SMDebugValueError
 
 if TYPE_CHECKING:

@@ -24,23 +24,23 @@ import pyarrow as pa
 
 with atheris.instrument_imports(include=["smdebug"], enable_loader_override=False):
     from smdebug.config.collection_manager import CollectionManager
-    from smdebug.config.job_file import read_job_file
+    from smdebug.config.json_config import read_job_file
     from smdebug.exceptions import DataCorrupted, SMDebugError
     from smdebug.mode_keys import ModeKeys
-    from smdebug.storage import layout
     from smdebug.storage.arrow import pq
-    from smdebug.storage.check import check_run
-    from smdebug.storage.classic import ClassicSegment, parse_classic
-    from smdebug.storage.collections_file import decode_collections, encode_collections
-    from smdebug.storage.control import read_stop
-    from smdebug.storage.dtypes import is_string, plain_array
-    from smdebug.storage.events import decode_event, encode_tensor
+    from smdebug.storage.check.record_scan import Pieces, scan_records
+    from smdebug.storage.check.run import check_run
     from smdebug.storage.findings import read_findings, read_reports
-    from smdebug.storage.index import SEAL_KEY, chunk_ranges
-    from smdebug.storage.index_file import ColumnCache, IndexFile
-    from smdebug.storage.memory import MemoryStore
-    from smdebug.storage.record_scan import Pieces, scan_records
-    from smdebug.storage.records import frame, iterate_records
+    from smdebug.storage.format import keys as layout
+    from smdebug.storage.format.collections_file import decode_collections, encode_collections
+    from smdebug.storage.format.dtypes import is_string, plain_array
+    from smdebug.storage.format.events import decode_event, encode_tensor
+    from smdebug.storage.format.records import frame, iterate_records
+    from smdebug.storage.stop_requests import read_stop
+    from smdebug.storage.stores.memory import MemoryStore
+    from smdebug.storage.v1.index import ClassicSegment, parse_classic
+    from smdebug.storage.v2.index import SEAL_KEY, chunk_ranges
+    from smdebug.storage.v2.index_file import ColumnCache, IndexFile
     from smdebug.trials.opening import promised_workers
     from smdebug.trials.trial import Trial
 

@@ -18,13 +18,13 @@ from tests.faults import footers, hostile
 from tests.faults.damaged import SEED
 
 from smdebug.exceptions import SMDebugError
-from smdebug.storage import layout
-from smdebug.storage.check import check_run
-from smdebug.storage.compaction import compact_run
+from smdebug.storage.check.run import check_run
 from smdebug.storage.findings import Finding, read_findings, write_findings
-from smdebug.storage.index import encode_index
-from smdebug.storage.index_file import ColumnCache, IndexFile
-from smdebug.storage.memory import MemoryStore
+from smdebug.storage.format import keys as layout
+from smdebug.storage.stores.memory import MemoryStore
+from smdebug.storage.v2.compaction import compact_run
+from smdebug.storage.v2.index import encode_index
+from smdebug.storage.v2.index_file import ColumnCache, IndexFile
 from smdebug.trials.trial import Trial
 
 _INDEX = layout.index_key(0, 0, hostile.WORKER)

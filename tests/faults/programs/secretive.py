@@ -16,7 +16,7 @@ import numpy as np
 from tests.faults.planted import said_by
 from tests.hook.numpy_hook import NumpyHook
 
-from smdebug.config.job_file import read_job_file
+from smdebug.config.json_config import read_job_file
 from smdebug.rules.rule_invoker import invoke_rule
 from smdebug.trials import create_trial
 

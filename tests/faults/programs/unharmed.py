@@ -29,7 +29,7 @@ from tests.faults.programs import places
 from torch import nn
 
 import smdebug.hook.base
-import smdebug.hook.place
+import smdebug.hook.run_location
 from smdebug import SaveConfig
 from smdebug.config.log import install_log
 from smdebug.exceptions import SMDebugError
@@ -240,7 +240,7 @@ class Training:
         if job.failing:
             store = self.store = FlakyStore(job.out_dir, job.seed, job.remote)
             # There is no scheme for such a store.
-            for module in (smdebug.hook.base, smdebug.hook.place):
+            for module in (smdebug.hook.base, smdebug.hook.run_location):
                 vars(module)["open_store"] = lambda path: store
         every = SaveConfig(save_interval=1)
         options = dict(job.options)
@@ -410,7 +410,7 @@ def main() -> None:
     os.dup2(2, 1)
     torch.set_num_threads(1)
     # Here, and not in every child; there are no threads yet that a fork would leave behind.
-    for name in ("pyarrow.parquet", "smdebug.storage.segment", "smdebug.rules.runner", "boto3"):
+    for name in ("pyarrow.parquet", "smdebug.storage.v2.segment", "smdebug.rules.runner", "boto3"):
         importlib.import_module(name)
     Training(Job("", hook=False)).run()
     # What is there now is looked at by no collection of garbage in the children.

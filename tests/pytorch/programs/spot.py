@@ -20,7 +20,7 @@ from torch import nn
 
 import smdebug.pytorch as smd
 from smdebug.storage.arrow import warm_up
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.format.keys import END_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from torch import distributed
 
 from smdebug.exceptions import RuleEvaluationConditionMet
 from smdebug.pytorch import Hook
-from smdebug.storage.control import StopRequest, write_stop
-from smdebug.storage.store import open_store
+from smdebug.storage.stop_requests import StopRequest, write_stop
+from smdebug.storage.stores.base import open_store
 
 LIMIT = 80.0
 

@@ -19,7 +19,7 @@ from xgboost.callback import EarlyStopping, TrainingCallback
 from xgboost.core import DataSplitMode
 
 import smdebug.xgboost as smd
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.format.keys import END_KEY
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from smdebug.config import environment
 from smdebug.core.access_layer.file import TSAccessFile
 from smdebug.core.access_layer.s3 import TSAccessS3
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
-from smdebug.storage.layout import END_KEY
+from smdebug.storage.format.keys import END_KEY
 from smdebug.storage.reader import RunReader
-from smdebug.storage.store import open_store
+from smdebug.storage.stores.base import open_store
 
 __all__ = [
     "DEFAULT_GRACETIME_FOR_RULE_STOP_SEC",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from smdebug.core.access_layer.base import TSAccessBase
 from smdebug.exceptions import SMDebugValueError
-from smdebug.storage.local import TEMPORARY_SUFFIX as SMDEBUG_TEMP_PATH_SUFFIX
+from smdebug.storage.stores.local import TEMPORARY_SUFFIX as SMDEBUG_TEMP_PATH_SUFFIX
 
 __all__ = ["SMDEBUG_TEMP_PATH_SUFFIX", "TSAccessFile", "get_temp_path"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smdebug.core.access_layer.base import TSAccessBase
-from smdebug.storage.object_store import ObjectStore
+from smdebug.storage.stores.object_store import ObjectStore
 
 __all__ = ["TSAccessS3"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from smdebug.core.utils import is_s3
 from smdebug.exceptions import SMDebugValueError
-from smdebug.storage.store import open_store
+from smdebug.storage.stores.base import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from smdebug.config.json_text import parse_json
+from smdebug.config.lenient_json import parse_json
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.action.failure import without_secrets
 

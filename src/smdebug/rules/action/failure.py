@@ -6,7 +6,7 @@ import http.client
 import re
 from urllib.error import HTTPError, URLError
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 
 # Where an address or a secret may begin; chat tools put theirs into the path of the address.
 _SECRET = re.compile(r"headers|endpoint|url|:\\*/|[^\s\"'\[({]+@", re.IGNORECASE)

@@ -6,7 +6,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.action import aws
 from smdebug.rules.action.base import DEFAULT_MIN_INTERVAL, Action, told_with

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.rules.action import aws
 from smdebug.rules.action.base import Action
 

@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from smdebug._version import __version__
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.action.base import DEFAULT_MIN_INTERVAL, Action, told_with
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.need import Need
+from smdebug.config.rule_requirements import Need
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules.classes import LABELS_PER_CLASS, ClassReader, pairs
 from smdebug.rules.column_rule import ColumnRule

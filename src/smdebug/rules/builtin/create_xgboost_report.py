@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug._version import __version__
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.need import Need
+from smdebug.config.rule_requirements import Need
 from smdebug.exceptions import SMDebugValueError, TensorUnavailableForStep
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.html.xgboost_page import XgboostRun, xgboost_page
-from smdebug.storage.store import open_store
+from smdebug.storage.stores.base import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from smdebug.rules.block import StepBlock, Table
     from smdebug.rules.choice import TensorChoice
     from smdebug.storage.findings import Finding
-    from smdebug.storage.store import Store
+    from smdebug.storage.stores.base import Store
     from smdebug.trials.trial import Trial
 
 REPORT_KEY = "reports/xgboost_report.html"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.need import Need
+from smdebug.config.rule_requirements import Need
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.non_finite import CLUES, COUNTS, MEASURED, masked_cells, non_finite_cells
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.need import Need
+from smdebug.config.rule_requirements import Need
 from smdebug.rules.block import Column
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.spikes import SpikeLimits, beginnings

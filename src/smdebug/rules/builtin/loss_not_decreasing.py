@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.courses import Course
@@ -16,7 +16,7 @@ from smdebug.storage.findings import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.config.need import Need
+    from smdebug.config.rule_requirements import Need
     from smdebug.rules.block import Bools, Column, Floats, Ints, StepBlock, Table
     from smdebug.rules.courses import Verdict
     from smdebug.rules.losses import Round

@@ -16,7 +16,7 @@ from smdebug.storage.findings import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.config.need import Need
+    from smdebug.config.rule_requirements import Need
     from smdebug.rules.block import StepBlock, Table
     from smdebug.rules.losses import Round
     from smdebug.trials.trial import Trial

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from smdebug.config import checks
-from smdebug.config.need import Need
+from smdebug.config import validation as checks
+from smdebug.config.rule_requirements import Need
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.column_rule import ColumnRule
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.config.collection import CollectionKeys
 from smdebug.rules.round_rule import RoundRule
 from smdebug.storage.findings import Finding
@@ -13,7 +13,7 @@ from smdebug.storage.findings import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.config.need import Need
+    from smdebug.config.rule_requirements import Need
     from smdebug.rules.losses import Round
     from smdebug.trials.trial import Trial
 

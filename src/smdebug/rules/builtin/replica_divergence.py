@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.config.collection import CollectionKeys
 from smdebug.rules.column_rule import ColumnRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from smdebug.config.need import Need
+    from smdebug.config.rule_requirements import Need
     from smdebug.rules.block import Bools, Column, Floats, StepBlock, Table
     from smdebug.storage.findings import Finding
     from smdebug.trials.trial import Trial

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import checks
-from smdebug.config.need import Need
+from smdebug.config import validation as checks
+from smdebug.config.rule_requirements import Need
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.units import UnitRule
 

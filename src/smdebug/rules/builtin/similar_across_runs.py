@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from smdebug.analysis.utils import no_refresh, refresh
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.need import Need
+from smdebug.config.rule_requirements import Need
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.rules.block import Column, StepBlock, Table

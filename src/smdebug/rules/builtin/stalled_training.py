@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import checks
+from smdebug.config import validation as checks
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.need import Need
+from smdebug.config.rule_requirements import Need
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules.action.entries import entries_of

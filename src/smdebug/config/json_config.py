@@ -1,0 +1,324 @@
+"""The job file: a hook and its collections, described in JSON outside of the script."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smdebug.config import environment
+from smdebug.config import validation as checks
+from smdebug.config.collection import Collection
+from smdebug.config.lenient_json import parse_json
+from smdebug.config.options import HookOptions
+from smdebug.config.reduction_config import REDUCTION_FIELDS, ReductionConfig
+from smdebug.config.save_config import (
+    DEFAULT_SAVE_CONFIG_INTERVAL,
+    SAVE_FIELDS,
+    START_STEP_ALIAS,
+    SaveConfig,
+    SaveConfigMode,
+    check_save_field,
+)
+from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
+from smdebug.mode_keys import ModeKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEFAULT_SAGEMAKER_OUTDIR = "/opt/ml/output/tensors"
+
+TOP_KEYS = ("LocalPath", "S3OutputPath", "HookParameters", "CollectionConfigurations")
+# Where a whole request to SageMaker, or its answer about a job, has what is read here.
+REQUEST_KEY = "DebugHookConfig"
+COLLECTION_KEYS = ("CollectionName", "CollectionParameters")
+_SCHEDULE_KEYS = (*SAVE_FIELDS, START_STEP_ALIAS)
+_LIST_OPTIONS = ("include_regex", "include_collections")
+_PLAIN_OPTIONS = (
+    *("save_all", "include_workers", "export_tensorboard", "tensorboard_dir", "dry_run"),
+    *("worker", "format", "queue_bytes", "flush_seconds", "on_error"),
+    *("rules", "on_finding", "before_update", "actions", "resume"),
+)
+HOOK_PARAMETERS = (*_SCHEDULE_KEYS, *REDUCTION_FIELDS, *_LIST_OPTIONS, *_PLAIN_OPTIONS)
+COLLECTION_PARAMETERS = (
+    *(*_SCHEDULE_KEYS, *REDUCTION_FIELDS),
+    *("include_regex", "exclude_regex", "save_histogram"),
+)
+MODE_KEYS = tuple(f"{mode.name.lower()}.{key}" for mode in ModeKeys for key in _SCHEDULE_KEYS)
+
+# Other top-level keys are AWS's (S3OutputPath, RuleConfigurations, ...): only a very near miss of
+# one of ours is taken for a mistake.
+_NEAR_AT_TOP = 0.85
+
+_logger = logging.getLogger("smdebug.config")
+
+# What a hook can be made from: a file, or what would be in it.
+JobSource = str | Path | Mapping[str, Any]
+
+# Fields of a schedule by the mode they are for; None holds those for all modes.
+_Schedule = dict[ModeKeys | None, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """What a job file says.
+
+    Attributes:
+        options: the arguments of the hook; `include_collections` holds the listed collections.
+        collections: those the file lists, to be laid over the framework's own
+            (`CollectionManager.overlay`).
+        path: the file it came from.
+    """
+
+    options: HookOptions
+    collections: tuple[Collection, ...]
+    path: str
+
+
+def read_job_file(
+    source: JobSource | None = None, *, default_save_interval: int = DEFAULT_SAVE_CONFIG_INTERVAL
+) -> JobFile:
+    """Reads a job file.
+
+    Args:
+        source: the file, or a dict with what would be in it; `SMDEBUG_CONFIG_FILE_PATH`, or
+            SageMaker's place for it, when None.
+        default_save_interval: the interval where the file gives none (XGBoost's is 10).
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        SMDebugValueError: something in it makes no sense; the message names the file and the key.
+
+    Example:
+        >>> read_job_file("job.json").options.save_config  # doctest: +SKIP
+    """
+    if isinstance(source, Mapping):
+        return parse_job_file(source, "the dict", default_save_interval=default_save_interval)
+    path = str(source or environment.config_file_path())
+    return parse_job_file(read_json_object(path), path, default_save_interval=default_save_interval)
+
+
+def parse_job_file(
+    data: Mapping[str, Any],
+    path: str = "job file",
+    *,
+    default_save_interval: int = DEFAULT_SAVE_CONFIG_INTERVAL,
+) -> JobFile:
+    """Makes a JobFile of the parsed contents of a job file; `path` is for the error messages."""
+    with _located(path):
+        data = unwrapped(data)
+        checks.unknown_keys(data, TOP_KEYS, _NEAR_AT_TOP)
+        out_dir = _out_dir(data)
+        params = _object("HookParameters", data.get("HookParameters"))
+        entries = _entries(data.get("CollectionConfigurations"))
+    with _located(f"{path}: HookParameters"):
+        _warn_of_unknown(f"{path}: HookParameters", params, HOOK_PARAMETERS)
+        hook = _schedule(params)
+        # One that says nothing of steps leaves them to the rules, as a hook without one does.
+        save_config = _save_config([hook], default_save_interval) if hook else None
+    collections = []
+    for number, entry in enumerate(entries):
+        name = _collection_name(f"{path}: CollectionConfigurations[{number}]", entry)
+        collections.append(_collection(path, name, entry, hook, default_save_interval))
+    names = [collection.name for collection in collections]
+    options = _options(f"{path}: HookParameters", params, out_dir, save_config, names)
+    return JobFile(options.saving_every(default_save_interval), tuple(collections), path)
+
+
+def unwrapped(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the part about the hook, of what may be a whole request to make a training job.
+
+    Example:
+        >>> unwrapped({"TrainingJobName": "j", "DebugHookConfig": {"LocalPath": "run"}})
+        {'LocalPath': 'run'}
+    """
+    inner = data.get(REQUEST_KEY)
+    return data if inner is None else checks.mapping(REQUEST_KEY, inner)
+
+
+def read_tensorboard_dir(path: str | Path | None = None) -> str | None:
+    """Returns the directory a TensorBoard configuration file names; None without a file."""
+    return _local_path(path or environment.tensorboard_config_file_path())
+
+
+def read_checkpoint_dir(path: str | Path | None = None) -> str | None:
+    """Returns the directory a checkpoint configuration file names; None without a file."""
+    return _local_path(path or environment.checkpoint_config_file_path())
+
+
+def read_json_object(path: str | Path) -> dict[str, Any]:
+    """Reads a file that holds one JSON object.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        SMDebugValueError: it is no JSON object; the message says where in the file.
+    """
+    try:
+        data = parse_json(Path(path).read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise SMDebugValueError(f"{path}: the file must be JSON, got: {error}") from error
+    if not isinstance(data, dict):
+        raise SMDebugValueError(
+            f"{path}: the file must be a JSON object, got {type(data).__name__}"
+        )
+    return data
+
+
+def _out_dir(data: Mapping[str, Any]) -> str:
+    """Where the run goes.
+
+    In a SageMaker job it is a local directory, which the platform copies to `S3OutputPath`.
+    Elsewhere nobody would copy it.
+    """
+    keys = ("LocalPath",) if environment.in_sagemaker() else ("LocalPath", "S3OutputPath")
+    for key in keys:
+        if data.get(key) is not None:
+            return checks.text(key, data[key])
+    return DEFAULT_SAGEMAKER_OUTDIR
+
+
+def _local_path(path: str | Path) -> str | None:
+    try:
+        local_path = read_json_object(path).get("LocalPath")
+    except FileNotFoundError:
+        return None
+    with _located(str(path)):
+        return None if local_path is None else checks.text("LocalPath", local_path)
+
+
+def _options(
+    place: str,
+    params: Mapping[str, Any],
+    out_dir: str,
+    save_config: SaveConfig | None,
+    names: list[str],
+) -> HookOptions:
+    given = {key: params[key] for key in _PLAIN_OPTIONS if params.get(key) is not None}
+    with _located(place):
+        lists = {key: checks.comma_list(key, params.get(key)) for key in _LIST_OPTIONS}
+        return HookOptions(
+            out_dir=out_dir,
+            save_config=save_config,
+            reduction_config=_reduction_config(place, params),
+            include_regex=lists["include_regex"],
+            include_collections=[*lists["include_collections"], *names],
+            **given,
+        )
+
+
+def _collection_name(place: str, entry: Mapping[str, Any]) -> str:
+    with _located(place):
+        checks.unknown_keys(entry, COLLECTION_KEYS, _NEAR_AT_TOP)
+        return checks.text("CollectionName", entry.get("CollectionName"))
+
+
+def _collection(
+    path: str, name: str, entry: Mapping[str, Any], hook: _Schedule, default_save_interval: int
+) -> Collection:
+    place = f"{path}: collection {name!r}"
+    with _located(place):
+        params = _object("CollectionParameters", entry.get("CollectionParameters"))
+    place = f"{place}: CollectionParameters"
+    with _located(place):
+        _warn_of_unknown(place, params, COLLECTION_PARAMETERS)
+        own = _schedule(params)
+        histogram = params.get("save_histogram")
+        return Collection(
+            name,
+            include_regex=checks.comma_list("include_regex", params.get("include_regex")),
+            exclude_regex=checks.comma_list("exclude_regex", params.get("exclude_regex")),
+            reduction_config=_reduction_config(place, params),
+            save_config=_save_config([hook, own], default_save_interval) if own else None,
+            save_histogram=True if histogram is None else histogram,
+        )
+
+
+def _schedule(params: Mapping[str, Any]) -> _Schedule:
+    """Picks the fields of a schedule out of parameters, plain ones and those with a mode."""
+    schedule: _Schedule = {}
+    for key, value in params.items():
+        mode_name, dot, field = key.rpartition(".")
+        if field not in _SCHEDULE_KEYS or (dot and key not in MODE_KEYS):
+            continue
+        mode = ModeKeys[mode_name.upper()] if dot else None
+        fields = schedule.setdefault(mode, {})
+        field = "start_step" if field == START_STEP_ALIAS else field
+        if field in fields:
+            raise SMDebugValueError(
+                f"{key} must not be given beside another name for it, got {checks.shown(value)}"
+            )
+        if field in ("save_steps", "when_nan") and value is not None:
+            value = _steps(key, value) if field == "save_steps" else checks.comma_list(key, value)
+        fields[field] = check_save_field(field, value, key)
+    return schedule
+
+
+def _steps(key: str, value: object) -> list[int]:
+    if not isinstance(value, str | list):
+        raise SMDebugValueError(
+            f"{key} must be step numbers with commas or a list, got {checks.shown(value)}"
+        )
+    items = value.split(",") if isinstance(value, str) else value
+    return [checks.whole_number(key, item) for item in items]
+
+
+def _save_config(levels: list[_Schedule], default_save_interval: int) -> SaveConfig:
+    """Merges schedules field by field: a later level wins, and within one the fields of a mode."""
+    configs: dict[ModeKeys, SaveConfigMode | None] = {}
+    for mode in ModeKeys:
+        fields: dict[str, Any] = {}
+        for level in levels:
+            fields.update(level.get(None, {}))
+            fields.update(level.get(mode, {}))
+        if fields.get("save_interval") is None:
+            fields["save_interval"] = default_save_interval
+        with _located(f"mode {mode.name.lower()}"):
+            configs[mode] = SaveConfigMode(**fields)
+    return SaveConfig(configs)
+
+
+def _reduction_config(place: str, params: Mapping[str, Any]) -> ReductionConfig | None:
+    flags = [key for key in ("save_raw_tensor", "save_shape") if params.get(key) is not None]
+    if params.get("reductions") is None:
+        # As in smdebug 1.0: without `reductions` the tensor is saved raw, flags or not.
+        if flags:
+            names = " and ".join(flags)
+            _logger.warning("%s: %s has no effect without reductions", place, names)
+        return None
+    values = {key: checks.boolean(key, params[key]) for key in flags}
+    return ReductionConfig.from_dict({"reductions": params["reductions"], **values})
+
+
+def _warn_of_unknown(place: str, params: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    unknown = checks.unknown_keys(params, (*known, *MODE_KEYS))
+    if unknown:
+        _logger.warning("%s: unknown keys are ignored: %s", place, ", ".join(unknown))
+
+
+def _object(key: str, value: object) -> Mapping[str, Any]:
+    return {} if value is None else checks.mapping(key, value)
+
+
+def _entries(value: object) -> list[Mapping[str, Any]]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise SMDebugValueError(
+            f"CollectionConfigurations must be a list, got {checks.shown(value)}"
+        )
+    return [
+        checks.mapping(f"CollectionConfigurations[{number}]", entry)
+        for number, entry in enumerate(value)
+    ]
+
+
+@contextlib.contextmanager
+def _located(place: str) -> Iterator[None]:
+    """Puts a place before the messages of errors; what JSON holds is a value, never a type."""
+    try:
+        yield
+    except (SMDebugValueError, SMDebugTypeError) as error:
+        raise SMDebugValueError(f"{place}: {error}") from error

@@ -1,0 +1,102 @@
+"""Collections for rules: what a hook saves because its rules need it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from smdebug.config.reduction_config import ReductionConfig
+from smdebug.config.save_config import SaveConfig, SaveConfigMode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from smdebug.config.collection import Collection
+    from smdebug.config.collection_manager import CollectionManager
+    from smdebug.config.options import HookOptions
+    from smdebug.config.rule_requirements import Need
+
+PREFIX = "rules_"
+
+
+@dataclass(frozen=True)
+class Fed:
+    """A collection that is saved for rules.
+
+    Attributes:
+        collection: the collection.
+        named: the collection of the name that the rules know, by which they find the tensors.
+        needs: the needs it serves.
+    """
+
+    collection: Collection
+    named: Collection
+    needs: tuple[Need, ...]
+
+    def include(self, regex: str) -> None:
+        """Adds tensors that the rules need."""
+        for collection in (self.collection, self.named):
+            if regex not in collection.include_regex:
+                collection.include(regex)
+
+
+def feed(
+    manager: CollectionManager,
+    needs: Iterable[Need],
+    options: HookOptions,
+) -> list[Fed]:
+    """Makes the collections of a hook serve the needs of rules.
+
+    A collection that the user saves is left as it is: rules get one of their own beside it, with
+    the same tensors. A tensor in both is saved once, with what either asks for.
+
+    Args:
+        manager: the collections of the hook.
+        needs: what the rules need.
+        options: what the user asked for.
+
+    Returns:
+        The collections to save.
+    """
+    groups: dict[tuple[str, int | None], list[Need]] = {}
+    for need in needs:
+        groups.setdefault((need.collection, need.saves), []).append(need)
+    fed = []
+    for (name, saves), group in groups.items():
+        own = manager.get(name)
+        own.include(_new_regexes(own, group))
+        collection = own
+        if options.save_all or name in options.include_collections or saves is not None:
+            collection = manager.get(f"{PREFIX}{name}" + ("" if saves is None else "_at_first"))
+            collection.include(_new_regexes(collection, group, own.include_regex))
+        collection.reduction_config = _reduction_config(group)
+        collection.save_config = _save_config(group, saves, options)
+        fed.append(Fed(collection, own, tuple(group)))
+    return fed
+
+
+def _new_regexes(collection: Collection, needs: list[Need], more: Iterable[str] = ()) -> list[str]:
+    regexes = dict.fromkeys([*(each for need in needs for each in need.include_regex), *more])
+    return [regex for regex in regexes if regex not in collection.include_regex]
+
+
+def _reduction_config(needs: list[Need]) -> ReductionConfig | None:
+    names = dict.fromkeys(name for need in needs for name in need.reductions)
+    raw = any(need.raw for need in needs) or not names
+    return ReductionConfig.from_dict({"reductions": list(names), "save_raw_tensor": raw})
+
+
+def _save_config(needs: list[Need], saves: int | None, options: HookOptions) -> SaveConfig | None:
+    """The schedule: the user's where there is one, cut where the rest is of no use."""
+    if not options.scheduled:
+        every = min(need.interval for need in needs)
+        return SaveConfig(save_interval=every, end_step=None if saves is None else saves * every)
+    if saves is None:
+        return None
+    configs = {}
+    for mode, config in options.save_config.mode_save_configs.items():
+        if config is not None:
+            end = config.start_step + saves * config.save_interval
+            end = end if config.end_step is None else min(end, config.end_step)
+            configs[mode] = SaveConfigMode(config.save_interval, config.start_step, end)
+    return SaveConfig(configs)

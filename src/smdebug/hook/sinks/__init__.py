@@ -1,0 +1,1 @@
+"""Destinations of a step besides the run: TensorBoard files, SageMaker metrics."""

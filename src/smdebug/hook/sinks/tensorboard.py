@@ -1,0 +1,70 @@
+"""TensorBoard files beside a run: its scalars and histograms, while it is saved."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from smdebug.config.collection import NON_REDUCTION_COLLECTIONS
+from smdebug.storage.tensorboard.files import ModeFiles, number_event, tensor_events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from smdebug.hook.plan import Want
+    from smdebug.storage.batch import Entry, StepBatch
+    from smdebug.storage.stores.base import Buffer
+
+logger = logging.getLogger("smdebug.hook")
+
+
+class TensorboardFiles:
+    """Writes what TensorBoard shows, beside a run.
+
+    Args:
+        directory: a directory or a URL; each mode gets a directory in it.
+        worker: the worker, where it is not the first one: its files stand apart.
+    """
+
+    def __init__(self, directory: str, worker: str | None = None) -> None:
+        self._files = ModeFiles(directory, worker)
+        self._failed = False
+
+    def take(self, batch: StepBatch, wants: Mapping[str, Want]) -> None:
+        """Writes the scalars and histograms of a batch."""
+        if self._failed:
+            return
+        events = [event for entry in batch.all_entries() if entry.name in wants
+                  for event in _events(entry, wants[entry.name], batch)]  # fmt: skip
+        if events:
+            self._try(lambda: self._files.write(batch.mode, batch.step, batch.time, events))
+
+    def flush(self) -> None:
+        """Publishes what waits."""
+        if not self._failed:
+            self._try(self._files.flush)
+
+    def close(self) -> None:
+        """Publishes what waits and lets the files go."""
+        self._try(self._files.close)
+
+    def _try(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self._failed = True
+            logger.warning(
+                "TensorBoard files are not written any more, the run is saved as ever: %s", error
+            )
+
+
+def _events(entry: Entry, want: Want, batch: StepBatch) -> Iterator[list[Buffer]]:
+    moment = batch.time if entry.time is None else entry.time
+    if not NON_REDUCTION_COLLECTIONS.isdisjoint(want.collections):
+        if entry.number is not None:
+            yield number_event(entry.name, entry.number, step=batch.step, wall_time=moment)
+        return
+    group = want.collections[0] if want.histogram is None else want.histogram
+    yield from tensor_events(
+        group, entry.name, entry.reductions, entry.histogram, step=batch.step, wall_time=moment
+    )

@@ -1,0 +1,127 @@
+"""Records of a file one after the other, whoever named them, each checked by its framing."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import crc32c
+
+from smdebug.exceptions import DataCorrupted
+from smdebug.storage.format.records import (
+    CLASSIC_FOOTER,
+    HEADER_SIZE,
+    OVERHEAD,
+    mask,
+    payload_length,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from smdebug.storage.stores.base import Store
+
+# How much of a remote file is in memory, and how much of any file is checked, at a time.
+_PIECE = 8 << 20
+
+
+class Scanned(NamedTuple):
+    """A record, or where records end too soon.
+
+    Attributes:
+        offset: where it begins.
+        size: how many bytes it takes, framing included; the rest of the stretch when it is cut.
+        wrong: what is wrong with it; None when nothing is.
+        cut: the file ends inside of it.
+    """
+
+    offset: int
+    size: int
+    wrong: str | None = None
+    cut: bool = False
+
+
+class Pieces:
+    """The bytes of a file: mapped when it is local, else fetched piece by piece.
+
+    Args:
+        store: where the file is.
+        key: its key.
+
+    Raises:
+        KeyError: it is not there.
+    """
+
+    def __init__(self, store: Store, key: str) -> None:
+        self._store, self._key = store, key
+        self._at, self._data = 0, memoryview(b"")
+        self._ends = not store.remote
+        if not store.remote:
+            self._data = store.read(key)
+
+    def read(self, start: int, length: int) -> memoryview:
+        """A piece of the file, cut where the file ends."""
+        inside = self._at <= start and start + length <= self._at + len(self._data)
+        if not inside and not self._ends:
+            self._fetch(start, length)
+        first = start - self._at
+        return self._data[first : first + length]
+
+    def checksum(self, start: int, length: int) -> int:
+        """The CRC32C of a piece."""
+        crc = 0
+        for at in range(start, start + length, _PIECE):
+            crc = crc32c.crc32c(self.read(at, min(_PIECE, start + length - at)), crc)
+        return crc
+
+    def _fetch(self, start: int, length: int) -> None:
+        # From one byte before: a store that is asked for what lies behind the end takes it amiss.
+        self._at = max(start - 1, 0)
+        self._data = self._store.read(self._key, self._at, max(length, _PIECE) + 1)
+
+
+def scan_records(
+    file: Pieces, start: int = 0, end: int | None = None, classic: bool = False
+) -> Iterator[Scanned]:
+    """Goes through the records of a stretch of a file.
+
+    A damaged payload is passed over. Behind a damaged header nobody knows where the next record
+    begins: it ends there.
+
+    Args:
+        file: the file.
+        start: where a record begins.
+        end: where the stretch ends; the end of the file when None.
+        classic: accept the constant footer of format v1.
+    """
+    offset = start
+    while end is None or offset < end:
+        head = file.read(offset, HEADER_SIZE)
+        if not len(head):
+            return
+        if len(head) < HEADER_SIZE:
+            yield Scanned(offset, _rest(file, offset, end), "file ends inside a record", True)
+            return
+        try:
+            length = payload_length(head, key="", offset=0)
+        except DataCorrupted as error:
+            yield Scanned(offset, _rest(file, offset, end), error.message)
+            return
+        behind = offset + OVERHEAD + length
+        foot = file.read(behind - 4, 4)
+        if len(foot) < 4 or (end is not None and behind > end):
+            yield Scanned(
+                offset, _rest(file, offset, end), "file ends inside a record", len(foot) < 4
+            )
+            return
+        (stored,) = struct.unpack("<I", foot)
+        sound = classic and stored == CLASSIC_FOOTER
+        sound = sound or stored == mask(file.checksum(offset + HEADER_SIZE, length))
+        wrong = None if sound else "record payload fails its checksum"
+        yield Scanned(offset, behind - offset, wrong)
+        offset = behind
+
+
+def _rest(file: Pieces, offset: int, end: int | None) -> int:
+    """How many bytes the stretch has left, or at least has."""
+    return len(file.read(offset, _PIECE)) if end is None else end - offset

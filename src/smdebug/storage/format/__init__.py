@@ -1,0 +1,1 @@
+"""Encodings shared by both formats: keys, records, events, element types, checksums."""

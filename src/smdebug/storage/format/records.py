@@ -1,0 +1,158 @@
+"""TFRecord framing: length, checksum of the length, payload, checksum of the payload.
+
+Format v2 and TensorBoard files end a record with the real checksum of its payload. Format v1 ends
+every record with one constant: its own reader dies on anything else.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import crc32c
+import xxhash
+
+from smdebug.exceptions import DataCorrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from smdebug.storage.stores.base import Buffer
+
+CLASSIC_FOOTER = 0x062DC0B3
+HEADER_SIZE = 12
+OVERHEAD = 16
+
+_HEADER = struct.Struct("<QI")
+_LENGTH = struct.Struct("<Q")
+_FOOTER = struct.Struct("<I")
+
+
+def mask(crc: int) -> int:
+    """Rotates and shifts a checksum, so that checksums of stored checksums stay good ones."""
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def checksum(chunks: Sequence[Buffer]) -> int:
+    """The CRC32C of the chunks as one."""
+    crc = 0
+    for chunk in chunks:
+        crc = crc32c.crc32c(chunk, crc)
+    return crc
+
+
+def digest(chunks: Sequence[Buffer]) -> int:
+    """The XXH3-64 of the chunks as one: for large payloads, at twice the speed of a CRC32C."""
+    hasher = xxhash.xxh3_64()
+    for chunk in chunks:
+        hasher.update(chunk)
+    return hasher.intdigest()
+
+
+def header(length: int) -> bytes:
+    """The twelve bytes before a payload of this length."""
+    return _HEADER.pack(length, mask(crc32c.crc32c(_LENGTH.pack(length))))
+
+
+def footer(masked: int) -> bytes:
+    """The four bytes behind a payload."""
+    return _FOOTER.pack(masked)
+
+
+def frame(payload: Sequence[Buffer], classic: bool = False) -> list[Buffer]:
+    """Frames one record; the payload's chunks are passed through, not copied.
+
+    Example:
+        >>> b"".join(frame([b"x"])).hex()
+        '01000000000000000175de4178503daa61'
+    """
+    length = sum(len(chunk) for chunk in payload)
+    masked = CLASSIC_FOOTER if classic else mask(checksum(payload))
+    return [header(length), *payload, footer(masked)]
+
+
+def open_record(
+    record: memoryview,
+    *,
+    key: str,
+    offset: int,
+    tensor: str | None = None,
+    expected: int | None = None,
+    expected_digest: int | None = None,
+    classic: bool = False,
+) -> memoryview:
+    """Checks one record and returns its payload.
+
+    Args:
+        record: the bytes of exactly this record.
+        key: the file it came from; with `offset` and `tensor` only for the error.
+        offset: where the record starts in the file.
+        tensor: the tensor it should hold.
+        expected: the CRC32C its payload must have, when the index knows it.
+        expected_digest: the XXH3 its payload must have; given, the CRC32C is not computed.
+        classic: accept the constant footer of format v1.
+
+    Raises:
+        DataCorrupted: the record is cut, longer than it says, or fails a checksum.
+    """
+    if len(record) < OVERHEAD:
+        raise DataCorrupted("record is cut off", key=key, offset=offset, tensor=tensor)
+    length, masked = _HEADER.unpack_from(record)
+    if masked != mask(crc32c.crc32c(record[:8])):
+        raise DataCorrupted(
+            "record header fails its checksum", key=key, offset=offset, tensor=tensor
+        )
+    if length != len(record) - OVERHEAD:
+        raise DataCorrupted(
+            f"record claims {length} bytes of payload where {len(record) - OVERHEAD} belong to it",
+            key=key, offset=offset, tensor=tensor,
+        )  # fmt: skip
+    payload = record[HEADER_SIZE:-4]
+    (stored,) = _FOOTER.unpack_from(record, len(record) - 4)
+    if not _sound(payload, stored, expected, expected_digest, classic):
+        raise DataCorrupted(
+            "record payload fails its checksum", key=key, offset=offset, tensor=tensor
+        )
+    return payload
+
+
+def _sound(
+    payload: memoryview, stored: int, crc: int | None, expected_digest: int | None, classic: bool
+) -> bool:
+    if crc is not None and expected_digest is not None:
+        return stored == mask(crc) and digest([payload]) == expected_digest
+    constant = classic and stored == CLASSIC_FOOTER
+    if constant and crc is None:
+        return True
+    actual = crc32c.crc32c(payload)
+    return (crc is None or actual == crc) and (constant or stored == mask(actual))
+
+
+def payload_length(data: memoryview, *, key: str, offset: int) -> int:
+    """What the header at an offset says about the payload behind it.
+
+    Raises:
+        DataCorrupted: the header fails its checksum.
+    """
+    length, masked = _HEADER.unpack_from(data, offset)
+    if masked != mask(crc32c.crc32c(data[offset : offset + 8])):
+        raise DataCorrupted("record header fails its checksum", key=key, offset=offset)
+    return int(length)
+
+
+def iterate_records(
+    data: memoryview, key: str, classic: bool = False
+) -> Iterator[tuple[int, memoryview]]:
+    """Yields (offset, payload) of every record of a file, each checked."""
+    offset = 0
+    while offset < len(data):
+        rest = len(data) - offset
+        if rest < OVERHEAD:
+            raise DataCorrupted("file ends inside a record", key=key, offset=offset)
+        length = payload_length(data, key=key, offset=offset)
+        # Compared before anything is sliced or allocated: the length may be anybody's number.
+        if length > rest - OVERHEAD:
+            raise DataCorrupted("file ends inside a record", key=key, offset=offset)
+        record = data[offset : offset + OVERHEAD + length]
+        yield offset, open_record(record, key=key, offset=offset, classic=classic)
+        offset += OVERHEAD + length

@@ -1,0 +1,1 @@
+"""Where the bytes of a run are kept: a directory, memory, an object store."""

@@ -1,0 +1,125 @@
+"""A store that gets through an outage: what fails is tried again until it works or time is over."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from smdebug.exceptions import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from smdebug.storage.stores.base import Buffer, Store
+
+logger = logging.getLogger("smdebug.storage")
+
+_Answer = TypeVar("_Answer")
+
+# Between two attempts, each of which tries for some seconds itself.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
+# For how long a reader goes on trying: somebody waits for it.
+READING_SECONDS = 60.0
+
+
+def patient(store: Store, seconds: float, quiet: bool = False) -> Store:
+    """Returns a remote store as a patient one, and any other as it is: a disk does not come back.
+
+    Args:
+        store: the store.
+        seconds: as `PatientStore` takes it.
+        quiet: as `PatientStore` takes it.
+    """
+    return PatientStore(store, seconds, quiet) if store.remote else store
+
+
+class PatientStore:
+    """A store that does not give up at once.
+
+    A new attempt is a new request: it is signed again, with the credentials there are by then,
+    which is what obstore's own retrying cannot do.
+
+    A store that says no to something it has never done, such as writing without the right to, is
+    believed at once.
+
+    Args:
+        inner: the store.
+        seconds: how long an outage may last; then its error is raised, and each further call has
+            one attempt until one succeeds.
+        quiet: do not log when an outage begins and ends.
+    """
+
+    def __init__(self, inner: Store, seconds: float, quiet: bool = False) -> None:
+        self.url, self.parallel, self.remote = inner.url, inner.parallel, inner.remote
+        self._inner = inner
+        self._seconds = seconds
+        self._quiet = quiet
+        self._lock = threading.Lock()
+        self._done: set[str] = set()
+        # When what fails now began to.
+        self._since: float | None = None
+
+    def read(self, key: str, start: int = 0, length: int | None = None) -> memoryview:
+        return self._try("read", lambda: self._inner.read(key, start, length))
+
+    def write(self, key: str, chunks: Iterable[Buffer]) -> None:
+        # They may be made while they are read, which works once.
+        kept = list(chunks)
+        self._try("write", lambda: self._inner.write(key, kept))
+
+    def list(self, prefix: str = "", after: str = "") -> Iterator[str]:
+        return iter(self._try("list", lambda: [*self._inner.list(prefix, after)]))
+
+    def delete(self, key: str) -> None:
+        self._try("delete", lambda: self._inner.delete(key))
+
+    def exists(self) -> bool:
+        return self._try("list", self._inner.exists)
+
+    def first(self) -> str | None:
+        return self._try("list", self._inner.first)
+
+    def path(self, key: str) -> str | None:
+        return self._inner.path(key)
+
+    def _try(self, what: str, attempt: Callable[[], _Answer]) -> _Answer:
+        pause = _FIRST_PAUSE
+        while True:
+            began = time.monotonic()
+            try:
+                answer = attempt()
+            except StoreError as error:
+                left = self._left(what, began, error)
+                if left <= 0:
+                    raise
+                threading.Event().wait(min(pause, left))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            except KeyError:
+                # That is an answer.
+                self._worked(what)
+                raise
+            else:
+                self._worked(what)
+                return answer
+
+    def _left(self, what: str, began: float, error: StoreError) -> float:
+        """How many seconds a call that failed may still go on."""
+        with self._lock:
+            if error.refused and what not in self._done:
+                return 0.0
+            if self._since is None:
+                self._since = began
+                if not self._quiet and self._seconds > 0:
+                    logger.warning("%s; trying again for up to %g seconds", error, self._seconds)
+            return self._since + self._seconds - time.monotonic()
+
+    def _worked(self, what: str) -> None:
+        with self._lock:
+            self._done.add(what)
+            if self._since is None:
+                return
+            lasted, self._since = time.monotonic() - self._since, None
+        if not self._quiet:
+            logger.warning("%s works again, after %.0f seconds", self.url, lasted)

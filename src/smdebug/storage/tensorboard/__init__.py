@@ -1,0 +1,1 @@
+"""TensorBoard event files, written next to a run."""

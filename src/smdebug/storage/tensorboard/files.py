@@ -1,0 +1,237 @@
+"""The files of TensorBoard: tags, and one growing file for each mode."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, BinaryIO
+
+from smdebug.exceptions import StoreError
+from smdebug.mode_keys import ModeKeys
+from smdebug.storage.format.records import frame
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.tensorboard.summaries import (
+    encode_file_version,
+    encode_histogram,
+    encode_scalar,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from smdebug.histogram import Histogram
+    from smdebug.storage.stores.base import Buffer
+
+logger = logging.getLogger("smdebug.hook")
+
+# A store takes whole objects only: there a file is written when so much waits for it, or so long.
+_MOST_BYTES, _MOST_SECONDS = 1 << 20, 60.0
+# How much is kept for a store that does not answer: the run waits for nothing but its own store.
+_MOST_KEPT = 64 << 20
+_FILE = re.compile(r"^[A-Z]+(_[^/]+)?/\d{12}_\d+_[^/]*_\d*\.tfevents$")
+
+
+class ModeFiles:
+    """Files of TensorBoard, each mode in a directory of its own.
+
+    Args:
+        directory: a directory or a URL.
+        worker: the worker, where it is not the first one: its files stand apart.
+    """
+
+    def __init__(self, directory: str, worker: str | None = None) -> None:
+        self._directory = directory.rstrip("/")
+        # TensorFlow's names of devices are paths.
+        self._suffix = "" if worker is None else f"_{tag(worker).replace('/', '_')}"
+        self._files: dict[ModeKeys, _GrowingFile | _ObjectFiles] = {}
+
+    def write(
+        self, mode: ModeKeys, step: int, wall_time: float, events: Sequence[Sequence[Buffer]]
+    ) -> None:
+        """Adds events of a mode.
+
+        Args:
+            mode: the mode.
+            step: their step; the first one is in the name of the file.
+            wall_time: of the first one, from which TensorBoard counts relative times.
+            events: encoded events.
+        """
+        if mode not in self._files:
+            place = f"{self._directory}/{mode.name}{self._suffix}"
+            kind = _ObjectFiles if "://" in place else _GrowingFile
+            self._files[mode] = kind(place, step, wall_time)
+        self._files[mode].write([chunk for event in events for chunk in frame(event)])
+
+    def flush(self) -> None:
+        """Publishes what waits."""
+        for file in self._files.values():
+            file.flush()
+
+    def close(self) -> None:
+        """Publishes what waits, and lets the files go.
+
+        Raises:
+            StoreError: an object store does not take some of it.
+        """
+        with ExitStack() as stack:
+            for file in self._files.values():
+                stack.callback(file.close)
+
+
+class _GrowingFile:
+    """A file that can be read while it grows.
+
+    Args:
+        place: its directory.
+        step: the step it begins with.
+        wall_time: when that was.
+    """
+
+    def __init__(self, place: str, step: int, wall_time: float) -> None:
+        directory, _, folder = place.rpartition("/")
+        store = LocalStore(directory)
+        # Never one that is there: a process may write twice.
+        name, number = f"{folder}/{_file_name(step)}", 0
+        while True:
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+                file = store.open(f"{name}{number or ''}.tfevents", flags)
+                break
+            except FileExistsError:
+                number += 1
+        self._file: BinaryIO = os.fdopen(file, "wb", 0)
+        self.write(frame(encode_file_version(wall_time)))
+
+    def write(self, chunks: list[Buffer]) -> None:
+        """Adds events; a reader sees them at once."""
+        data = memoryview(b"".join(chunks))
+        while data:
+            # A disk that is nearly full takes a part, and says so only when asked again.
+            data = data[self._file.write(data) :]
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _ObjectFiles:
+    """Files in an object store, each of which is written whole.
+
+    Args:
+        place: a URL.
+        step: the step that the first one begins with.
+        wall_time: when that was.
+    """
+
+    def __init__(self, place: str, step: int, wall_time: float) -> None:
+        self._store = open_store(place)
+        self._name = _file_name(step)
+        self._wall_time = wall_time
+        self._number = 0
+        self._error: StoreError | None = None
+        self._forget()
+
+    def write(self, chunks: list[Buffer]) -> None:
+        """Adds events, which are published when there are many, or after a while."""
+        self._waiting += chunks
+        self._bytes += sum(len(chunk) for chunk in chunks)
+        if self._error is not None and self._bytes > _MOST_KEPT:
+            raise self._error
+        # A store that did not answer is left alone for a while.
+        many = self._bytes >= _MOST_BYTES and self._error is None
+        if many or time.monotonic() - self._since > _MOST_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Publishes what waits as one more file; what a store does not take now waits on."""
+        if not self._waiting:
+            return
+        head = frame(encode_file_version(self._wall_time))
+        try:
+            self._store.write(f"{self._name}{self._number:06}.tfevents", [*head, *self._waiting])
+        except StoreError as error:
+            if self._error is None:
+                logger.warning("TensorBoard files have to wait: %s", error)
+            self._error, self._since = error, time.monotonic()
+            return
+        self._error = None
+        self._number += 1
+        self._forget()
+
+    def close(self) -> None:
+        """Publishes what waits.
+
+        Raises:
+            StoreError: it cannot be.
+        """
+        self.flush()
+        if self._error is not None:
+            raise self._error
+
+    def _forget(self) -> None:
+        self._waiting: list[Buffer] = []
+        self._bytes = 0
+        self._since = time.monotonic()
+
+
+def files_in(directory: str) -> list[str]:
+    """The files of this kind in a directory or at a URL, as keys in it; of all modes."""
+    store = open_store(directory)
+    if not store.exists():
+        return []
+    return [key for mode in ModeKeys for key in store.list(mode.name) if _FILE.match(key)]
+
+
+def remove_files(directory: str, keys: Sequence[str]) -> None:
+    """Removes files that `files_in` has named."""
+    store = open_store(directory)
+    for key in keys:
+        store.delete(key)
+
+
+def _file_name(step: int) -> str:
+    return f"{step:012}_{os.getpid()}_{socket.gethostname()}_"
+
+
+def number_event(name: str, number: float, *, step: int, wall_time: float) -> list[Buffer]:
+    """The event of a tensor that is one number."""
+    return encode_scalar(tag(name), number, step=step, wall_time=wall_time)
+
+
+def tensor_events(
+    collection: str, name: str, reductions: Mapping[str, float], histogram: Histogram | None,
+    *, step: int, wall_time: float,
+) -> Iterator[list[Buffer]]:  # fmt: skip
+    """The events of any other tensor: each of its reductions is a scalar.
+
+    Args:
+        collection: the collection that it is shown under.
+        name: its name.
+        reductions: its reductions.
+        histogram: how its numbers are spread, where that is shown.
+        step: the step, over all modes.
+        wall_time: seconds since 1970.
+    """
+    for reduction, number in reductions.items():
+        full = tag(f"{collection}/{name}/{reduction}")
+        yield encode_scalar(full, number, step=step, wall_time=wall_time)
+    if histogram is not None:
+        full = tag(f"{collection}/{name}")
+        yield encode_histogram(full, histogram, step=step, wall_time=wall_time)
+
+
+def tag(name: str) -> str:
+    """A name as TensorBoard takes it.
+
+    Example:
+        >>> tag("/weights/layer:0 a")
+        'weights/layer_0_a'
+    """
+    return re.sub(r"[^-/\w.]", "_", name, flags=re.ASCII).lstrip("/")

@@ -1,0 +1,1 @@
+"""Validation of files of unknown origin before a library parses them."""

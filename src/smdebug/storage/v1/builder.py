@@ -1,0 +1,215 @@
+"""Building the files of format v1: one event file and one JSON index file per step and worker."""
+
+from __future__ import annotations
+
+import json
+import logging
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import crc32c
+import numpy as np
+
+from smdebug.exceptions import SMDebugError
+from smdebug.reductions import Array, get_reduction_tensor_name, is_short_float
+from smdebug.storage.format import records
+from smdebug.storage.format.dtypes import dtype_name, dtype_of, for_classic, plain_array
+from smdebug.storage.format.events import encode_tensor
+from smdebug.storage.format.keys import (
+    IndexName,
+    classic_again_key,
+    classic_event_key,
+    classic_index_key,
+    parse_index_key,
+)
+from smdebug.storage.run_id import RunIdentity
+from smdebug.storage.v1.index import checked_json, parse_classic
+from smdebug.storage.v2.compaction import run_of_index
+
+if TYPE_CHECKING:
+    from smdebug.storage.batch import Entry, StepBatch
+    from smdebug.storage.stores.base import Buffer, Store
+
+logger = logging.getLogger("smdebug.storage")
+
+
+class ClassicBuilder:
+    """Publishes every step as an event file and an index file of format v1."""
+
+    def __init__(self, store: Store, worker: str) -> None:
+        self._store = store
+        self._worker = worker
+        self.identity = RunIdentity(store, worker, run_of_index)
+        self._steps: dict[int, _StepFiles] = {}
+        self.waiting = 0
+        self.written = 0
+
+    def add(self, batch: StepBatch) -> None:
+        """Takes the tensors of a step."""
+        if batch.step not in self._steps:
+            self._steps[batch.step] = _StepFiles(batch)
+        self._steps[batch.step].add(batch)
+        self.waiting += batch.nbytes
+
+    def publish(self) -> None:
+        """Writes what was gathered, each step's event file before its index file."""
+        for step in list(self._steps):
+            files = self._steps[step]
+            key = classic_index_key(step, self._worker)
+            earlier = self._saved_earlier(key, step)
+            files.put_behind(earlier)
+            event_file = self._free_event_key(step) if files.chunks else None
+            if event_file is not None:
+                self._store.write(event_file, files.chunks)
+            # Counted before: the index file says how often it was replaced.
+            attempt = 0 if earlier is None else self._times_replaced(step) + 1
+            origin = {"step": step, "worker": self._worker, "attempt": attempt}
+            index = files.index(event_file, {**origin, "run": self.identity.find()})
+            self._store.write(key, [index])
+            self.identity.published()
+            if attempt:
+                self._store.write(classic_again_key(step, self._worker, attempt), [])
+            self.written += files.size + len(index)
+            del self._steps[step]
+        self.waiting = 0
+
+    def _saved_earlier(self, key: str, step: int) -> _Earlier | None:
+        """What the run already holds of a step: an index file names one event file only."""
+        try:
+            data = bytes(self._store.read(key))
+            content = checked_json(data, key)
+            old = parse_classic(data, key, IndexName(step, None, self._worker))
+            events = self._store.read(old.event_file) if old.event_file else memoryview(b"")
+        except KeyError:
+            return None
+        except SMDebugError as error:
+            logger.warning("%s is replaced, because it cannot be read: %s", key, error)
+            return None
+        return _Earlier(content, events)
+
+    def discard(self) -> None:
+        """Gives up what was gathered."""
+        self._steps.clear()
+        self.waiting = 0
+
+    def close(self) -> None:
+        """Nothing is left to do: every step is its own pair of files."""
+
+    def _times_replaced(self, step: int) -> int:
+        start = classic_again_key(step, self._worker, 0).removesuffix("000000.again")
+        names = map(parse_index_key, self._store.list(start))
+        return max((name.attempt for name in names if name is not None), default=0)
+
+    def _free_event_key(self, step: int) -> str:
+        # A resumed run that saves a step again must not change bytes a reader may be looking at;
+        # the index file, replaced in one move, leads to the new ones.
+        taken = set(
+            self._store.list(classic_event_key(step, self._worker).removesuffix(".tfevents"))
+        )
+        attempt = 0
+        while classic_event_key(step, self._worker, attempt) in taken:
+            attempt += 1
+        return classic_event_key(step, self._worker, attempt)
+
+
+class _Earlier(NamedTuple):
+    """The two files of a step that was saved before."""
+
+    content: dict[str, Any]
+    events: memoryview
+
+
+class _StepFiles:
+    """The two files of a step while they are put together."""
+
+    def __init__(self, batch: StepBatch) -> None:
+        self.mode, self.mode_step = batch.mode, batch.mode_step
+        self.step = batch.step
+        self.chunks: list[Buffer] = []
+        self.size = 0
+        self._tensors: list[dict[str, Any]] = []
+        self._shapes: list[dict[str, Any]] = []
+
+    def add(self, batch: StepBatch) -> None:
+        for entry in chain(batch.entries, *(block.entries() for block in batch.blocks)):
+            time = batch.time if entry.time is None else entry.time
+            for name, value in entry.reductions.items():
+                plain, absolute = name.removeprefix("abs_"), name.startswith("abs_")
+                record = get_reduction_tensor_name(entry.name, plain, absolute, False)
+                self._add_record(record, _reduction_array(entry, value), time)
+            if entry.value is not None:
+                self._add_value(entry.name, for_classic(plain_array(entry.value)), time)
+            elif entry.shape is not None:
+                self._add_shape(entry.name, entry.shape, entry.dtype, entry.original_name)
+
+    def _add_value(self, name: str, array: Array, time: float) -> None:
+        if array.size:
+            self._add_record(name, array, time)
+        else:
+            # The format has no record for it; its shape and type say all there is to say.
+            self._add_shape(name, array.shape, dtype_name(array.dtype))
+
+    def _add_shape(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str | None,
+        original_name: str | None = None,
+    ) -> None:
+        names = {"tensorname": name, "originalname": original_name or name}
+        self._shapes.append({**names, "shape": list(shape), "dtype": dtype})
+
+    def _add_record(self, name: str, array: Array, time: float) -> None:
+        payload = encode_tensor(
+            name, array, step=self.step, mode=self.mode, mode_step=self.mode_step,
+            wall_time=time, classic=True,
+        )  # fmt: skip
+        chunks = records.frame(payload, classic=True)
+        length = sum(len(chunk) for chunk in chunks)
+        entry = {"tensorname": name, "start_idx": self.size, "length": length}
+        self._tensors.append({**entry, "crc32c": records.checksum(payload)})
+        self.chunks += chunks
+        self.size += length
+
+    def put_behind(self, earlier: _Earlier | None) -> None:
+        """Keeps what was saved of the step before; of one name the later record counts."""
+        if earlier is None:
+            return
+        content, events = earlier
+        new = {item["tensorname"] for item in (*self._tensors, *self._shapes)}
+        shift = len(events)
+        moved = [{**item, "start_idx": item["start_idx"] + shift} for item in self._tensors]
+        self._tensors = [*_others(content.get("tensor_payload"), new), *moved]
+        self._shapes = [*_others(content.get("shape_payload"), new), *self._shapes]
+        self.chunks = [events, *self.chunks] if shift else self.chunks
+        self.size += shift
+
+    def index(self, event_file: str | None, origin: dict[str, Any]) -> bytes:
+        meta: dict[str, Any] = {"mode": self.mode.name, "mode_step": self.mode_step}
+        if event_file is not None:
+            meta["event_file_name"] = event_file
+        content: dict[str, Any] = {"meta": meta}
+        if self._tensors or not self._shapes:
+            content["tensor_payload"] = self._tensors
+        if self._shapes:
+            content["shape_payload"] = self._shapes
+        content["origin"] = origin
+        text = json.dumps(content).encode()[:-1]
+        return text + b', "crc32c": "%08x"}' % crc32c.crc32c(text)
+
+
+def _others(payload: Any, names: set[str]) -> list[dict[str, Any]]:
+    return [item for item in payload or [] if item["tensorname"] not in names]
+
+
+def _reduction_array(entry: Entry, value: float) -> Array:
+    dtype = entry.value.dtype if entry.value is not None else None
+    if dtype is None and entry.dtype not in (None, "str", "bytes"):
+        dtype = dtype_of(str(entry.dtype))
+    wide = np.float64(value)
+    if dtype is None or not is_short_float(dtype):
+        return np.asarray(wide)
+    with np.errstate(all="ignore"):
+        short = np.float32(wide)
+    # Compared as float64: beside a Python float numpy would compare as float32.
+    return np.asarray(short if np.float64(short) == wide or np.isnan(wide) else wide)

@@ -1,0 +1,1 @@
+"""Format v2: segments, a Parquet index, compaction."""

@@ -1,0 +1,104 @@
+"""What the columns of an index row must have to do with each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from smdebug.mode_keys import ModeKeys
+from smdebug.storage.arrow import pc
+from smdebug.storage.format.dtypes import is_known_dtype
+from smdebug.storage.raw_tensors import VALUE_COLUMNS
+from smdebug.storage.segment_summary import one_array
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from smdebug.storage.arrow import pa
+    from smdebug.storage.format.keys import IndexName
+
+    Bools = npt.NDArray[np.bool_]
+
+CHECKED_COLUMNS = list(
+    dict.fromkeys(["step", "mode", "mode_step", "worker", "tensor", "position", *VALUE_COLUMNS])
+)
+_PLACE = ("event_file", "offset", "length", "checksum")
+
+
+def wrong_rows(table: pa.Table, name: IndexName) -> list[tuple[int, str]]:
+    """The rows that cannot be as they are, with what is wrong with each; one thing for each.
+
+    Args:
+        table: rows of a row group of format v2, with the columns `CHECKED_COLUMNS`.
+        name: what the name of their file says.
+    """
+    found: dict[int, str] = {}
+    for what, wrong in _rules(table, name):
+        for row in np.flatnonzero(wrong).tolist():
+            found.setdefault(row, what)
+    return sorted(found.items())
+
+
+def _rules(table: pa.Table, name: IndexName) -> Iterator[tuple[str, Bools]]:
+    valid = {column: table[column].is_valid().to_numpy() for column in CHECKED_COLUMNS}
+    yield "the row is of another worker than its file", ~_is_one_of(table, "worker", {name.worker})
+    yield "the row has an unknown mode", ~_is_one_of(table, "mode", set(ModeKeys.__members__))
+    known = valid["dtype"] & ~_is_dtype(table)
+    yield "the row has an unknown dtype", known
+    for column in ("step", "mode_step", "position"):
+        yield f"the row has a negative {column}", table[column].to_numpy() < 0
+    if name.seq is not None:
+        what = "the row is of a later segment than its file"
+        yield what, table["seq"].to_numpy() > name.seq
+    places = np.stack([valid[column] for column in _PLACE])
+    yield "the row names a part of a place only", places.any(axis=0) != places.all(axis=0)
+    has_value = valid["value"]
+    yield "the row has a value and a record", has_value & valid["offset"]
+    single = shape_elements(table) == 1
+    yield "the row has one value and a shape of more or fewer", has_value & ~single
+    yield "the row is not in the order of the file", _unordered(table)
+
+
+def _is_one_of(table: pa.Table, column: str, names: set[str]) -> Bools:
+    array = one_array(table[column])
+    texts = array.dictionary.to_pylist()
+    fits = np.array([text in names for text in texts] or [False])
+    codes = array.indices.to_numpy(zero_copy_only=False)
+    found: Bools = fits[np.nan_to_num(codes).astype(np.int64)]
+    return found
+
+
+def _is_dtype(table: pa.Table) -> Bools:
+    texts = one_array(table["dtype"]).dictionary.to_pylist()
+    return _is_one_of(table, "dtype", {text for text in texts if is_known_dtype(text)})
+
+
+def shape_elements(table: pa.Table) -> npt.NDArray[np.float64]:
+    """How many elements the shape of each row has; -1 where there is none."""
+    shapes = one_array(table["shape"])
+    lengths = pc.fill_null(pc.list_value_length(shapes), 0).to_numpy(zero_copy_only=False)
+    # As floats: a product of anybody's numbers may be any size.
+    sizes = np.append(shapes.flatten().to_numpy(zero_copy_only=False).astype(np.float64), 1.0)
+    starts = np.cumsum(lengths) - lengths
+    products = np.multiply.reduceat(sizes, starts) if len(starts) else np.ones(0)
+    known = shapes.is_valid().to_numpy(zero_copy_only=False)
+    return np.where(known, np.where(lengths > 0, products, 1.0), -1.0)
+
+
+def _unordered(table: pa.Table) -> Bools:
+    """Rows that do not stand behind the row before: by tensor, then by step."""
+    wrong = np.zeros(table.num_rows, bool)
+    codes = one_array(table["tensor"]).indices.to_numpy(zero_copy_only=False)
+    steps = table["step"].to_numpy()
+    same = codes[1:] == codes[:-1]
+    wrong[1:] = same & (steps[1:] <= steps[:-1])
+    # A tensor that comes back: its rows are one stretch in a sound file.
+    starts = np.flatnonzero(np.concatenate([[True], ~same])) if len(codes) else np.zeros(0, int)
+    _, first = np.unique(codes[starts], return_index=True)
+    again = np.ones(len(starts), bool)
+    again[first] = False
+    wrong[starts[again]] = True
+    return wrong

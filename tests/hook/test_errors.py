@@ -1,0 +1,57 @@
+"""What happens when saving fails."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from smdebug.exceptions import WriteFailed
+from smdebug.hook.errors import Guard
+
+
+def failure(text: str = "no space") -> OSError:
+    try:
+        raise OSError(text)
+    except OSError as error:
+        return error
+
+
+def test_without_a_failure_nothing_is_raised() -> None:
+    for on_error in ("warn", "raise"):
+        guard = Guard(on_error)
+        guard.raise_if_asked()
+        assert guard.failed is None
+
+
+def test_a_warning_has_the_traceback_and_comes_once(caplog: pytest.LogCaptureFixture) -> None:
+    guard, error = Guard("warn"), failure()
+    guard.caught(error)
+    guard.caught(failure("another"))
+    guard.raise_if_asked()
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert "OSError: no space" in record.getMessage()
+    assert record.exc_info is not None
+    assert record.exc_info[1] is error
+    assert "Traceback" in caplog.text
+    assert guard.failed is error
+
+
+def test_asked_to_the_first_failure_is_raised_once(caplog: pytest.LogCaptureFixture) -> None:
+    guard, error = Guard("raise"), failure()
+    guard.caught(error)
+    guard.caught(failure("another"))
+    assert caplog.records == []
+    with pytest.raises(OSError, match="no space") as caught:
+        guard.raise_if_asked()
+    assert caught.value is error
+    guard.raise_if_asked()
+    assert guard.failed is error
+
+
+def test_lost_steps_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    error = WriteFailed("no space")
+    error.lost_steps = (4, 2, 9)
+    Guard("warn").caught(error)
+    assert "3 steps, 2, 4, 9" in caplog.text

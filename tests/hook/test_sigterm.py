@@ -1,0 +1,116 @@
+"""Whose handler of SIGTERM there is; tests/faults/test_endings.py sends the signal."""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.hook.numpy_hook import NumpyHook
+
+from smdebug.hook.sigterm import TERMINATION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _nobody_handles_it() -> Iterator[None]:
+    # Whatever hooks other tests of this process have left open.
+    TERMINATION._hooks.clear()
+    TERMINATION._stop_listening()
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def wake_up() -> int:
+    number = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(number, warn_on_full_buffer=False)
+    return number
+
+
+def is_ours() -> bool:
+    return signal.getsignal(signal.SIGTERM) == TERMINATION._on_signal
+
+
+def test_the_last_hook_that_is_closed_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    before = wake_up()
+    first, second = NumpyHook(tmp_path / "1"), NumpyHook(tmp_path / "2")
+    assert is_ours()
+    first.save_scalar("x", 1)
+    first.close()
+    assert is_ours()
+    second.close()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert wake_up() == before
+    third = NumpyHook(tmp_path / "3")
+    assert is_ours()
+    third.close()
+
+
+def test_somebody_elses_handler_is_not_touched(tmp_path: Path) -> None:
+    def mine(number: int, frame: object) -> None: ...
+
+    signal.signal(signal.SIGTERM, mine)
+    NumpyHook(tmp_path / "1").close()
+    assert signal.getsignal(signal.SIGTERM) is mine
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    hook = NumpyHook(tmp_path / "2")
+    signal.signal(signal.SIGTERM, mine)
+    hook.close()
+    assert signal.getsignal(signal.SIGTERM) is mine
+
+
+def test_a_handler_that_python_does_not_know_of_is_not_touched(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        faulthandler.register(signal.SIGTERM, log)
+        try:
+            hook = NumpyHook(tmp_path / "run")
+            assert not is_ours()
+            hook.close()
+        finally:
+            faulthandler.unregister(signal.SIGTERM)
+
+
+def test_somebody_elses_wake_up_descriptor_is_not_touched(tmp_path: Path) -> None:
+    ends = socket.socketpair()
+    for end in ends:
+        end.setblocking(False)
+    before = signal.set_wakeup_fd(ends[0].fileno())
+    try:
+        hook = NumpyHook(tmp_path / "1")
+        assert is_ours()
+        hook.save_scalar("x", 1)
+        hook.close()
+        assert wake_up() == ends[0].fileno()
+        signal.set_wakeup_fd(-1)
+        hook = NumpyHook(tmp_path / "2")
+        signal.set_wakeup_fd(ends[0].fileno())
+        hook.close()
+        assert wake_up() == ends[0].fileno()
+    finally:
+        signal.set_wakeup_fd(before)
+        for end in ends:
+            end.close()
+
+
+def test_other_threads_leave_it_alone(tmp_path: Path) -> None:
+    made: list[NumpyHook] = []
+    thread = threading.Thread(target=lambda: made.append(NumpyHook(tmp_path / "1")))
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    made[0].close()
+    hook = NumpyHook(tmp_path / "2")
+    thread = threading.Thread(target=hook.close)
+    thread.start()
+    thread.join()
+    # Only the main thread can put it back; it does nothing without hooks.
+    assert is_ours()
+    NumpyHook(tmp_path / "3").close()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -1,0 +1,84 @@
+"""Memory that serves one step after the other never mixes them up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smdebug.hook.plan import Want
+from smdebug.mode_keys import ModeKeys
+from smdebug.pytorch import Hook, ReductionConfig, SaveConfig, create_trial
+from smdebug.pytorch.staging_buffers import Row, RowLayout
+from smdebug.storage.batch import StepBatch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NUMBERS = Want(raw=False, reductions=("mean", "max"), collections=("weights",))
+RAW = Want(raw=True, reductions=("mean",), collections=("weights",))
+
+
+def layout_of(want: Want) -> RowLayout:
+    return RowLayout([Row(name, (3, 2), torch.float32, want) for name in ("a", "b")])
+
+
+def batch() -> StepBatch:
+    return StepBatch(0, ModeKeys.TRAIN, 0, [])
+
+
+@pytest.mark.parametrize("want", [NUMBERS, RAW])
+def test_memory_is_used_again_only_when_it_is_free(want: Want) -> None:
+    layout = layout_of(want)
+    first = layout.buffer()
+    first.fill([torch.full((3, 2), 1.0)] * 2)
+    first.finish(batch())
+    second = layout.buffer()
+    second.fill([torch.full((3, 2), 2.0)] * 2)
+    # The first step is published only now; the memory may be the second's already.
+    first.release()
+    third = layout.buffer()
+    third.fill([torch.full((3, 2), 3.0)] * 2)
+    found = batch()
+    second.finish(found)
+    np.testing.assert_array_equal(found.blocks[0].reductions["mean"], [2.0, 2.0])
+    assert second.views is not third.views
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_every_step_has_its_own_numbers(tmp_path: Path, raw: bool) -> None:
+    """Parameters hold the number of the step; publishing and saving go on side by side."""
+    model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(10)])
+    config = ReductionConfig(reductions=["min", "max"], save_raw_tensor=raw)
+    hook = Hook(
+        tmp_path,
+        save_config=SaveConfig(save_interval=1),
+        reduction_config=config,
+        include_collections=["weights", "biases", "gradients"],
+        flush_seconds=0,
+        queue_bytes=200_000,
+        on_error="raise",
+    )
+    hook.register_module(model)
+    for step in range(400):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(step)
+        model.zero_grad()
+        sum(parameter.sum() * step for parameter in model.parameters()).backward()
+        model(torch.zeros(1, 8))
+    hook.close()
+    trial = create_trial(str(tmp_path))
+    for name in trial.tensor_names():
+        # A gradient belongs to the step that its backward comes in: that of the forward before.
+        shift = 1 if name.startswith("gradient/") else 0
+        for reduction in ("min", "max"):
+            steps, values = trial.tensor(name).series(reduction)
+            assert len(steps) == 400 - shift
+            np.testing.assert_array_equal(values, steps + shift)
+        if raw:
+            value = trial.tensor(name).value(123)
+            np.testing.assert_array_equal(value, np.full(value.shape, 123 + shift))

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smdebug.storage.end_marker import EndMark
+from smdebug.storage.format.keys import END_KEY
+from smdebug.storage.reader import RunReader
+from smdebug.storage.stores.memory import MemoryStore
+from smdebug.storage.writer.thread import RunWriter
+from smdebug.trials.summary import FINISHED, STOPPED, state_of
+
+FORMATS = ("v1", "v2")
+
+
+@given(
+    moment=st.none() | st.integers(0, 10**15 - 1).map(lambda thousandths: thousandths / 1000),
+    interrupted=st.booleans(),
+)
+def test_what_is_written_is_read(moment: float | None, interrupted: bool) -> None:
+    mark = EndMark(moment, interrupted)
+    assert EndMark.decode(mark.encode()) == mark
+
+
+@pytest.mark.parametrize(
+    "content", [b"soon", b"1.0", b"1.000interrupted", b" interrupted", b"1.000 ", b"interrupted "]
+)
+def test_anything_else_is_no_mark(content: bytes) -> None:
+    assert EndMark.decode(content) is None
+
+
+def test_a_file_that_says_nothing_is_an_end_all_the_same() -> None:
+    store = MemoryStore()
+    assert EndMark.of(store) is None
+    store.write(END_KEY, [b"x" * 1000])
+    assert EndMark.of(store) == EndMark(None, interrupted=False)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_what_a_writer_leaves(format: str, interrupted: bool) -> None:
+    store = MemoryStore()
+    RunWriter(store, format=format).close(interrupted=interrupted)
+    mark = EndMark.of(store)
+    assert mark is not None
+    assert mark.interrupted == interrupted
+    # What smdebug 1.0 leaves is empty.
+    assert (mark.time is None) == (format == "v1")
+    if format == "v1" and not interrupted:
+        assert bytes(store.read(END_KEY)) == b""
+    # Readers need not wait for more in either case.
+    assert RunReader(store).finished()
+    assert RunReader(store).ended_before(1e12) == (format == "v2")
+    assert state_of(store) == (STOPPED if interrupted else FINISHED)
