@@ -11,7 +11,7 @@ from benchmarks.figure import FLOOR, Figure
 from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.batch import Block, Entry, Layout, StepBatch
+from smdebug.storage.batch import Block, BlockSchema, Entry, StepBatch
 from smdebug.testing import make_run
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def measure(bench: Bench) -> list[Figure]:
 def write(run: Path, steps: int) -> None:
     """A run of reductions that no rule has anything to say about."""
     names = [f"Net_layers.{number}.weight" for number in range(PARAMETERS)]
-    layout = Layout(
+    layout = BlockSchema(
         tuple([*names, *(f"gradient/{name}" for name in names)]),
         ("float32",) * 2 * PARAMETERS,
         (SHAPE,) * 2 * PARAMETERS,
@@ -64,7 +64,7 @@ def manager() -> CollectionManager:
     )
 
 
-def batch(layout: Layout, step: int) -> StepBatch:
+def batch(layout: BlockSchema, step: int) -> StepBatch:
     random = np.random.default_rng(step)
     size = len(layout.names)
     noise = 1 + 0.1 * random.random(size)

@@ -18,7 +18,7 @@ from smdebug.config.options import HookOptions
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.hook.base import BaseHook
-from smdebug.hook.module_api import ProcessHook
+from smdebug.hook.module_api import ModuleApi
 from smdebug.trials import create
 
 ROOT = Path(__file__).parent.parent
@@ -104,7 +104,7 @@ def test_configuration(subject: str) -> None:
 def test_the_job_file_of_the_page_is_one() -> None:
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
-    job = job_file.parse_job_file(json.loads(example))
+    job = job_file.parse_json_config(json.loads(example))
     assert [collection.name for collection in job.collections] == ["weights", "losses", "relu"]
 
 
@@ -134,7 +134,7 @@ def test_methods_of_hooks() -> None:
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
     for name in own_methods(BaseHook) - OLDER:
         assert f"`hook.{name}(" in text, f"docs/configuration.md does not say what hook.{name} does"
-    for name in own_methods(ProcessHook) | {"set_hook", "del_hook"}:
+    for name in own_methods(ModuleApi) | {"set_hook", "del_hook"}:
         assert f"`smd.{name}(" in text, f"docs/configuration.md does not say what smd.{name} does"
 
 

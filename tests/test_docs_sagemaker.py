@@ -12,7 +12,7 @@ import pytest
 from tests.pages import program
 
 from smdebug.config import environment
-from smdebug.config.json_config import DEFAULT_SAGEMAKER_OUTDIR, JobFile, parse_job_file
+from smdebug.config.json_config import DEFAULT_SAGEMAKER_OUTDIR, JsonConfig, parse_json_config
 from smdebug.config.lenient_json import parse_json
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules import hook_configuration, rule_names
@@ -21,8 +21,8 @@ TEXT = (Path(__file__).parent.parent / "docs" / "sagemaker.md").read_text(encodi
 REQUEST, RULES, EMULATED = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
 
 
-def parsed(text: str) -> JobFile:
-    return parse_job_file(parse_json(text))
+def parsed(text: str) -> JsonConfig:
+    return parse_json_config(parse_json(text))
 
 
 def test_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,4 +88,4 @@ def test_a_request_that_feeds_rules_is_one_that_sagemaker_takes(name: str) -> No
     request = hook_configuration([{"rule": name, **needed.get(name, {})}], save_interval=100)
     for each in request["CollectionConfigurations"]:
         assert all(isinstance(value, str) for value in each["CollectionParameters"].values())
-    parse_job_file(request)
+    parse_json_config(request)

@@ -18,7 +18,7 @@ from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.storage.findings import Finding, write_findings
 from smdebug.storage.stores.base import open_store
 from smdebug.storage.stores.local import LocalStore
-from smdebug.storage.writer_lock import Claim
+from smdebug.storage.writer_lock import WriterLock
 from smdebug.testing import make_run
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def test_a_run_whose_process_is_gone(tmp_path: Path, writer: subprocess.Popen[st
     assert listed(tmp_path)["run"]["state"] == "live"
     # Looking takes nothing away.
     with pytest.raises(SMDebugRuntimeError, match=str(writer.pid)):
-        Claim(LocalStore(tmp_path / "run"), "worker_0").check()
+        WriterLock(LocalStore(tmp_path / "run"), "worker_0").check()
     os.kill(writer.pid, signal.SIGKILL)
     writer.wait()
     assert listed(tmp_path)["run"]["state"] == "stopped"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from smdebug.storage.end_marker import EndMark
+from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.format.keys import END_KEY
 from smdebug.testing import make_run
 
@@ -167,7 +167,7 @@ def test_a_finished_run_is_refused_before_the_script_begins(tmp_path: Path) -> N
 def test_a_run_that_was_interrupted_is_not_refused(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('begun')\n", encoding="utf-8")
     make_run(str(tmp_path / "run"), steps=range(2))
-    (tmp_path / "run" / END_KEY).write_bytes(EndMark(1.0, interrupted=True).encode())
+    (tmp_path / "run" / END_KEY).write_bytes(EndMarker(1.0, interrupted=True).encode())
     assert launch(tmp_path, "--out", "run", "train.py").stdout == "begun\n"
 
 

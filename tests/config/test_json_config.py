@@ -10,10 +10,10 @@ import pytest
 
 from smdebug.config.collection import Collection
 from smdebug.config.json_config import (
-    JobFile,
-    parse_job_file,
+    JsonConfig,
+    parse_json_config,
     read_checkpoint_dir,
-    read_job_file,
+    read_json_config,
     read_json_object,
     read_tensorboard_dir,
 )
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def hook(**params: Any) -> JobFile:
-    return parse_job_file({"HookParameters": params})
+def hook(**params: Any) -> JsonConfig:
+    return parse_json_config({"HookParameters": params})
 
 
 def collection(**params: Any) -> Collection:
     entry = {"CollectionName": "c", "CollectionParameters": params}
-    return parse_job_file({"CollectionConfigurations": [entry]}).collections[0]
+    return parse_json_config({"CollectionConfigurations": [entry]}).collections[0]
 
 
 SAMPLE = """{
@@ -59,8 +59,8 @@ def test_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "job.json"
     path.write_text(SAMPLE)
     monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", str(path))
-    job = read_job_file()
-    assert job == read_job_file(path)
+    job = read_json_config()
+    assert job == read_json_config(path)
     assert job.path == str(path)
 
     options = job.options
@@ -102,7 +102,7 @@ def test_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [{}, {"LocalPath": None, "HookParameters": None, "CollectionConfigurations": None}],
 )
 def test_nothing_given(data: dict[str, Any]) -> None:
-    job = parse_job_file(data)
+    job = parse_json_config(data)
     assert job.options.out_dir == "/opt/ml/output/tensors"
     assert job.options.save_config == SaveConfig()
     assert job.options.reduction_config == ReductionConfig(save_raw_tensor=True)
@@ -116,7 +116,9 @@ def test_null_parameters_are_defaults() -> None:
 
 def test_null_in_a_collection_undoes_what_the_hook_says() -> None:
     entry = {"CollectionName": "c", "CollectionParameters": {"end_step": None}}
-    job = parse_job_file({"HookParameters": {"end_step": 5}, "CollectionConfigurations": [entry]})
+    job = parse_json_config(
+        {"HookParameters": {"end_step": 5}, "CollectionConfigurations": [entry]}
+    )
     assert job.collections[0].save_config == SaveConfig()
 
 
@@ -134,21 +136,21 @@ def test_null_in_a_collection_undoes_what_the_hook_says() -> None:
 def test_field_merge(levels: tuple[dict[str, Any], dict[str, Any]], interval: int) -> None:
     entry = {"CollectionName": "c", "CollectionParameters": levels[1]}
     data = {"HookParameters": levels[0], "CollectionConfigurations": [entry]}
-    config = parse_job_file(data, default_save_interval=10).collections[0].save_config
+    config = parse_json_config(data, default_save_interval=10).collections[0].save_config
     assert config is not None
     assert config.get_save_config(ModeKeys.TRAIN).save_interval == interval
 
 
 def test_the_default_interval_holds_at_both_levels() -> None:
     data = {"CollectionConfigurations": [{"CollectionName": "metrics"}]}
-    job = parse_job_file(data, default_save_interval=10)
+    job = parse_json_config(data, default_save_interval=10)
     assert job.options.save_config == SaveConfig(save_interval=10)
     assert job.collections[0].save_config is None  # filled from the hook's
 
 
 def test_end_step_0_switches_a_collection_off() -> None:
     entry = {"CollectionName": "losses", "CollectionParameters": {"end_step": 0}}
-    job = parse_job_file(
+    job = parse_json_config(
         {"HookParameters": {"start_step": 50}, "CollectionConfigurations": [entry]}
     )
     config = job.collections[0].save_config
@@ -172,7 +174,7 @@ def test_schedule_spellings(params: dict[str, Any], expected: SaveConfig) -> Non
 
 
 def test_a_file_that_says_nothing_of_steps_leaves_them_to_the_rules() -> None:
-    job = parse_job_file({"HookParameters": {"rules": "NonFinite"}}, default_save_interval=10)
+    job = parse_json_config({"HookParameters": {"rules": "NonFinite"}}, default_save_interval=10)
     assert not job.options.scheduled
     assert job.options.save_config == SaveConfig(save_interval=10)
     assert hook(rules="NonFinite", save_interval=500).options.scheduled
@@ -276,7 +278,7 @@ def test_bad(tmp_path: Path, data: dict[str, Any], fragments: list[str]) -> None
     path = tmp_path / "job.json"
     path.write_text(json.dumps(data))
     with pytest.raises(SMDebugValueError) as caught:
-        read_job_file(path)
+        read_json_config(path)
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
     assert all(fragment in message for fragment in fragments), message
@@ -284,7 +286,7 @@ def test_bad(tmp_path: Path, data: dict[str, Any], fragments: list[str]) -> None
 
 def test_a_foreign_key_is_ignored_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "smdebug.config"):
-        parse_job_file({"HookParameters": {"colour": 1, "flavour": 2}, "S3Path": "s3://x"}, "f")
+        parse_json_config({"HookParameters": {"colour": 1, "flavour": 2}, "S3Path": "s3://x"}, "f")
     assert [record.getMessage() for record in caplog.records] == [
         "f: HookParameters: unknown keys are ignored: colour, flavour"
     ]
@@ -292,7 +294,7 @@ def test_a_foreign_key_is_ignored_with_one_warning(caplog: pytest.LogCaptureFixt
 
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        read_job_file(tmp_path / "none.json")
+        read_json_config(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize(
@@ -347,4 +349,4 @@ def test_a_file_that_is_nested_too_deeply(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     path.write_text("[" * 100_000)
     with pytest.raises(SMDebugValueError, match="must be JSON"):
-        read_job_file(path)
+        read_json_config(path)

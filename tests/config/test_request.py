@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.hook.numpy_hook import NumpyHook
 
-from smdebug.config.json_config import parse_job_file, read_job_file
+from smdebug.config.json_config import parse_json_config, read_json_config
 from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.core.collection_manager import CollectionManager
 from smdebug.core.json_config import (
@@ -67,7 +67,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_strings_mean_what_they_say() -> None:
-    options = read_job_file(REQUEST).options
+    options = read_json_config(REQUEST).options
     assert options.save_all is True
     assert (options.export_tensorboard, options.dry_run) == (False, False)
     assert (options.queue_bytes, options.flush_seconds) == (1_000_000, 2.5)
@@ -90,9 +90,9 @@ def test_a_dict_a_file_and_a_whole_request_say_the_same(tmp_path: Path) -> None:
     for form in (REQUEST, WHOLE):
         path.write_text(json.dumps(form))
         for source in (form, path, str(path)):
-            job = read_job_file(source)
-            assert job.options == read_job_file(REQUEST).options
-            assert job.collections == read_job_file(REQUEST).collections
+            job = read_json_config(source)
+            assert job.options == read_json_config(REQUEST).options
+            assert job.collections == read_json_config(REQUEST).collections
 
 
 LOCAL = {"LocalPath": "here"}
@@ -115,9 +115,9 @@ def test_where_the_run_goes(
     monkeypatch: pytest.MonkeyPatch, data: dict[str, Any], elsewhere: str, in_a_job: str
 ) -> None:
     monkeypatch.delenv("TRAINING_JOB_NAME", raising=False)
-    assert parse_job_file(data).options.out_dir == elsewhere
+    assert parse_json_config(data).options.out_dir == elsewhere
     monkeypatch.setenv("TRAINING_JOB_NAME", "job")
-    assert parse_job_file(data).options.out_dir == in_a_job
+    assert parse_json_config(data).options.out_dir == in_a_job
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_where_the_run_goes(
 )
 def test_mistakes_are_named(data: dict[str, Any], expected: list[str]) -> None:
     with pytest.raises(SMDebugValueError) as caught:
-        read_job_file(data)
+        read_json_config(data)
     assert all(word in str(caught.value) for word in expected), caught.value
 
 
@@ -179,7 +179,7 @@ def test_collections_take_the_schedule_that_is_handed_over() -> None:
     manager = CollectionManager()
     add_collections_to_manager(manager, REQUEST, collect_hook_config_params(REQUEST))
     schedules = {name: each.save_config for name, each in manager.get_collections().items()}
-    assert schedules["custom"] == read_job_file(REQUEST).options.save_config
+    assert schedules["custom"] == read_json_config(REQUEST).options.save_config
     ten = schedules["gradients"]
     assert ten is not None
     assert ten.get_save_config(ModeKeys.TRAIN) == SaveConfigMode(10, save_steps=[1, 2])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.exceptions import SMDebugValueError
 
 
 def test_long_values_are_cut() -> None:
     with pytest.raises(SMDebugValueError) as caught:
-        checks.text("name", ["x"] * 1000)
+        validation.text("name", ["x"] * 1000)
     assert len(str(caught.value)) < 200
     assert str(caught.value).endswith("...")
 
@@ -20,24 +20,24 @@ def test_long_values_are_cut() -> None:
     [(None, []), ("", []), ("a, b,,", ["a", "b"]), ([" a", ""], ["a"]), (("a,b",), ["a,b"])],
 )
 def test_comma_list(value: object, expected: list[str]) -> None:
-    assert checks.comma_list("key", value) == expected
+    assert validation.comma_list("key", value) == expected
 
 
 @pytest.mark.parametrize(
     ("value", "expected"), [(True, True), (0, False), ("TRUE", True), (" false ", False)]
 )
 def test_boolean(value: object, expected: bool) -> None:
-    assert checks.boolean("key", value) is expected
+    assert validation.boolean("key", value) is expected
 
 
 def test_unknown_keys() -> None:
     known = ("save_interval", "LocalPath")
-    assert checks.unknown_keys(["save_interval", "colour"], known) == ["colour"]
+    assert validation.unknown_keys(["save_interval", "colour"], known) == ["colour"]
     with pytest.raises(
         SMDebugValueError, match=r"'localPath' is unknown; did you mean 'LocalPath'"
     ):
-        checks.unknown_keys(["localPath"], known)
+        validation.unknown_keys(["localPath"], known)
 
 
 def test_names_of_sets_are_sorted() -> None:
-    assert checks.names("key", {"b", "a"}) == ["a", "b"]
+    assert validation.names("key", {"b", "a"}) == ["a", "b"]

@@ -32,7 +32,7 @@ from smdebug.rules.registry import RuleSpec
 from smdebug.storage.findings import Finding
 from smdebug.storage.stores import object_store
 from smdebug.storage.stores.base import open_store
-from smdebug.storage.stores.bucket import Haste
+from smdebug.storage.stores.bucket import Timeouts
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for answers that do not come."""
     for name in ("FIRST", "LATER"):
-        monkeypatch.setattr(object_store, name, Haste(answer=2.0, retry=0.05))
+        monkeypatch.setattr(object_store, name, Timeouts(answer=2.0, retry=0.05))
     monkeypatch.setenv("SMDEBUG_STORE_RETRY_SECONDS", "0")
 
 

@@ -264,7 +264,7 @@ def test_the_file_does_not_grow_for_ever(tmp_path: Path) -> None:
     write(tmp_path / "metadata.json", json.dumps([ENTRY] * checkpoint._MOST_ENTRIES))
     directory = CheckpointDirectory(str(tmp_path))
     directory.read()
-    directory.record(checkpoint.Mark(0, 0, 8, 8), {GLOBAL: 8}, lambda: None)
+    directory.record(checkpoint.StepInterval(0, 0, 8, 8), {GLOBAL: 8}, lambda: None)
     assert len(entries_of(tmp_path)) == checkpoint._MOST_ENTRIES
     assert entries_of(tmp_path)[-1]["latest-global-step-seen"] == 8
 
@@ -300,7 +300,7 @@ def test_a_broken_file_is_as_none_and_is_replaced(
     with caplog.at_level(logging.WARNING):
         assert directory.read() is None
     assert str(tmp_path / "metadata.json") in caplog.text
-    directory.record(checkpoint.Mark(0, 0, 8, 8), {GLOBAL: 8}, lambda: None)
+    directory.record(checkpoint.StepInterval(0, 0, 8, 8), {GLOBAL: 8}, lambda: None)
     assert len(entries_of(tmp_path)) == 1
 
 
@@ -313,7 +313,7 @@ def test_a_file_of_somebody_else_stays(
     with caplog.at_level(logging.WARNING):
         assert directory.read() is None
     assert "it stays as it is" in caplog.text
-    directory.record(checkpoint.Mark(0, 0, 8, 8), {GLOBAL: 8}, lambda: None)
+    directory.record(checkpoint.StepInterval(0, 0, 8, 8), {GLOBAL: 8}, lambda: None)
     assert (tmp_path / "metadata.json").read_text(encoding="utf-8") == FOREIGN[kind]
 
 
@@ -332,5 +332,5 @@ def test_a_file_that_cannot_be_written_is_said_once(
 ) -> None:
     directory = CheckpointDirectory(str(tmp_path / "missing"))
     for step in (8, 9):
-        directory.record(checkpoint.Mark(0, 0, step, step), {GLOBAL: step}, lambda: None)
+        directory.record(checkpoint.StepInterval(0, 0, step, step), {GLOBAL: step}, lambda: None)
     assert caplog.text.count("cannot be kept") == 1

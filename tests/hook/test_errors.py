@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from smdebug.exceptions import WriteFailed
-from smdebug.hook.errors import Guard
+from smdebug.hook.errors import ErrorPolicy
 
 
 def failure(text: str = "no space") -> OSError:
@@ -19,13 +19,13 @@ def failure(text: str = "no space") -> OSError:
 
 def test_without_a_failure_nothing_is_raised() -> None:
     for on_error in ("warn", "raise"):
-        guard = Guard(on_error)
+        guard = ErrorPolicy(on_error)
         guard.raise_if_asked()
         assert guard.failed is None
 
 
 def test_a_warning_has_the_traceback_and_comes_once(caplog: pytest.LogCaptureFixture) -> None:
-    guard, error = Guard("warn"), failure()
+    guard, error = ErrorPolicy("warn"), failure()
     guard.caught(error)
     guard.caught(failure("another"))
     guard.raise_if_asked()
@@ -39,7 +39,7 @@ def test_a_warning_has_the_traceback_and_comes_once(caplog: pytest.LogCaptureFix
 
 
 def test_asked_to_the_first_failure_is_raised_once(caplog: pytest.LogCaptureFixture) -> None:
-    guard, error = Guard("raise"), failure()
+    guard, error = ErrorPolicy("raise"), failure()
     guard.caught(error)
     guard.caught(failure("another"))
     assert caplog.records == []
@@ -53,5 +53,5 @@ def test_asked_to_the_first_failure_is_raised_once(caplog: pytest.LogCaptureFixt
 def test_lost_steps_are_named(caplog: pytest.LogCaptureFixture) -> None:
     error = WriteFailed("no space")
     error.lost_steps = (4, 2, 9)
-    Guard("warn").caught(error)
+    ErrorPolicy("warn").caught(error)
     assert "3 steps, 2, 4, 9" in caplog.text

@@ -9,20 +9,20 @@ import pytest
 
 from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.hook.capture import (
+    ArrayCapture,
+    Capture,
+    ScalarsCapture,
     StepCapture,
-    Taken,
-    TakenArray,
-    TakenNumbers,
-    entry_of,
+    make_entry,
     pending_batch,
     saved_bytes,
 )
 from smdebug.hook.output import DryOutput, RunOutput
-from smdebug.hook.plan import Want
+from smdebug.hook.plan import SaveRequest
 from smdebug.hook.stats import CollectionStats, HookStats
 from smdebug.hook.step_history import Step
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.batch import Layout
+from smdebug.storage.batch import BlockSchema
 from smdebug.storage.format.keys import END_KEY
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.local import LocalStore
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
     from smdebug.reductions import Array
 
-RAW = Want(True, (), ("a",))
-BOTH = Want(True, ("min", "l2"), ("a", "b"))
-NUMBERS = Want(False, ("max",), ("b",))
+RAW = SaveRequest(True, (), ("a",))
+BOTH = SaveRequest(True, ("min", "l2"), ("a", "b"))
+NUMBERS = SaveRequest(False, ("max",), ("b",))
 
 
 def step(number: int) -> Step:
     return Step(number, ModeKeys.TRAIN, number)
 
 
-def taken(name: str, want: Want, size: int = 4) -> TakenArray:
-    return TakenArray(name, np.arange(size, dtype=np.float32), want)
+def taken(name: str, want: SaveRequest, size: int = 4) -> ArrayCapture:
+    return ArrayCapture(name, np.arange(size, dtype=np.float32), want)
 
 
 def output_in(store: Any, **options: Any) -> RunOutput:
@@ -134,28 +134,28 @@ def test_a_dry_output_speaks_once_of_each_kind_of_step(caplog: pytest.LogCapture
 
 def test_an_entry_has_what_is_wanted() -> None:
     array = np.array([[3.0, -4.0]], np.float32)
-    both = entry_of("x", array, BOTH, 4, 7.0)
+    both = make_entry("x", array, BOTH, 4, 7.0)
     assert both.value is array
     assert both.reductions == {"min": -4.0, "l2": 5.0}
     assert (both.shape, both.dtype, both.time) == ((1, 2), "float32", 7.0)
     assert both.position == 4
-    numbers = entry_of("x", array, NUMBERS, 0)
+    numbers = make_entry("x", array, NUMBERS, 0)
     assert numbers.value is None
     assert numbers.reductions == {"max": 3.0}
-    shape = entry_of("x", array, Want(False, (), ("c",)), 0)
+    shape = make_entry("x", array, SaveRequest(False, (), ("c",)), 0)
     assert (shape.value, shape.reductions, shape.shape) == (None, {}, (1, 2))
 
 
 def test_an_entry_of_text_is_the_text() -> None:
-    entry = entry_of("x", np.array(["a", "b"]), NUMBERS, 0)
+    entry = make_entry("x", np.array(["a", "b"]), NUMBERS, 0)
     assert entry.value is not None
     assert entry.value.tolist() == ["a", "b"]
     assert entry.reductions == {}
 
 
 def test_an_entry_of_complex_numbers_has_the_reductions_that_are_real() -> None:
-    want = Want(False, ("min", "abs_min", "l2", "zeros", "mean"), ("a",))
-    entry = entry_of("x", np.array([3 + 4j, 0]), want, 0)
+    want = SaveRequest(False, ("min", "abs_min", "l2", "zeros", "mean"), ("a",))
+    entry = make_entry("x", np.array([3 + 4j, 0]), want, 0)
     assert entry.reductions == {"abs_min": 0.0, "l2": 5.0, "zeros": 1.0}
 
 
@@ -191,8 +191,8 @@ def test_what_is_handed_over_twice_is_saved_once() -> None:
 
 
 def test_a_pending_batch_is_made_when_it_is_asked_for() -> None:
-    counted: list[Taken] = []
-    items: list[Taken] = [taken("x", BOTH), taken("y", RAW)]
+    counted: list[Capture] = []
+    items: list[Capture] = [taken("x", BOTH), taken("y", RAW)]
     pending = pending_batch(Step(7, ModeKeys.EVAL, 3), 12.5, items, counted.append)
     assert not counted
     assert pending.step == 7
@@ -209,12 +209,12 @@ class TestEntry(AdapterContract):
     """The definition keeps the contract that adapters are held to."""
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
-        return entry_of("x", array, Want(False, names, ("a",)), 0).reductions
+        return make_entry("x", array, SaveRequest(False, names, ("a",)), 0).reductions
 
 
 def test_numbers_that_come_together_are_tensors_by_themselves(tmp_path: Path) -> None:
-    layout = Layout(("a", "b"), ("float64", "float32"), ((1,), ()))
-    numbers = TakenNumbers(layout, [0.1, 2.5], RAW)
+    layout = BlockSchema(("a", "b"), ("float64", "float32"), ((1,), ()))
+    numbers = ScalarsCapture(layout, [0.1, 2.5], RAW)
     assert (numbers.tensors, [size for _, _, size in numbers.items()]) == (2, [8, 4])
     assert [*numbers.totals()] == [(("a",), 2, 12)]
     output = output_in(LocalStore(tmp_path))

@@ -10,7 +10,7 @@ from smdebug.config.collection import Collection
 from smdebug.config.options import HookOptions
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.config.save_config import SaveConfig, SaveConfigMode
-from smdebug.hook.plan import SavePlan, Want
+from smdebug.hook.plan import SavePlan, SaveRequest
 from smdebug.mode_keys import ModeKeys
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ def test_what_a_collection_leaves_open_comes_from_the_hook() -> None:
         save_config=every(2), reduction_config=ReductionConfig(["max"]),
     )  # fmt: skip
     assert [step for step in range(7) if plan.at(TRAIN, step) is not None] == [0, 2, 3, 4, 6]
-    assert at(plan, 0).want("a") == Want(False, ("min",), ("own",))
-    assert at(plan, 0).want("b") == Want(False, ("max",), ("open",))
+    assert at(plan, 0).want("a") == SaveRequest(False, ("min",), ("own",))
+    assert at(plan, 0).want("b") == SaveRequest(False, ("max",), ("open",))
     # Numbers are saved as they are.
-    assert at(plan, 0).want("c") == Want(True, (), ("losses",))
+    assert at(plan, 0).want("c") == SaveRequest(True, (), ("losses",))
     assert at(plan, 0).want("d") is None
     assert at(plan, 3).want("b") is None
     assert own.save_config == every(3)
@@ -93,9 +93,11 @@ def test_a_tensor_of_several_collections_has_what_all_of_them_ask_for() -> None:
         Collection("losses", "loss", save_config=every(2)),
         save_config=every(1),
     )  # fmt: skip
-    assert at(plan, 1).want("x") == Want(False, ("min", "max", "l2"), ("a", "b"))
-    assert at(plan, 2).want("x") == Want(True, ("min", "max", "l2"), ("a", "b", "c"))
-    assert at(plan, 2).want("loss x") == Want(True, ("min", "max", "l2"), ("a", "b", "c", "losses"))
+    assert at(plan, 1).want("x") == SaveRequest(False, ("min", "max", "l2"), ("a", "b"))
+    assert at(plan, 2).want("x") == SaveRequest(True, ("min", "max", "l2"), ("a", "b", "c"))
+    assert at(plan, 2).want("loss x") == SaveRequest(
+        True, ("min", "max", "l2"), ("a", "b", "c", "losses")
+    )
 
 
 def test_a_shape_alone_is_something_to_save_and_nothing_is_not() -> None:
@@ -104,7 +106,7 @@ def test_a_shape_alone_is_something_to_save_and_nothing_is_not() -> None:
         Collection("nothing", "n", reduction_config=ReductionConfig()),
         save_config=every(1),
     )
-    assert at(plan, 0).want("s") == Want(False, (), ("shapes",))
+    assert at(plan, 0).want("s") == SaveRequest(False, (), ("shapes",))
     assert at(plan, 0).want("n") is None
 
 
@@ -169,7 +171,7 @@ def test_collections_due_at_a_step_whether_included_or_not() -> None:
     assert plan.collections_at(["a", "b"], TRAIN, 0) == ["a", "b"]
     assert plan.collections_at(["b", "a"], TRAIN, 2) == ["a"]
     assert plan.collections_at(["a", "b"], TRAIN, 1) == []
-    assert plan.want_of(["a", "b"]) == Want(True, (), ("a", "b"))
+    assert plan.want_of(["a", "b"]) == SaveRequest(True, (), ("a", "b"))
 
 
 # ---- when_nan

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.hook.numpy_hook import NumpyHook
 
-from smdebug.config.json_config import parse_job_file
+from smdebug.config.json_config import parse_json_config
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugTypeError, SMDebugValueError
 from smdebug.hook.worker import Worker
 from smdebug.mode_keys import ModeKeys
@@ -122,7 +122,7 @@ def test_without_resume_a_finished_run_is_refused_with_a_way_out(tmp_path: Path)
 def test_resume_is_a_bool_and_a_key_of_the_job_file(tmp_path: Path) -> None:
     with pytest.raises(SMDebugValueError, match="resume"):
         NumpyHook(tmp_path, resume="perhaps")
-    job = parse_job_file({"LocalPath": "/tmp/x", "HookParameters": {"resume": "true"}})
+    job = parse_json_config({"LocalPath": "/tmp/x", "HookParameters": {"resume": "true"}})
     assert job.options.resume is True
 
 

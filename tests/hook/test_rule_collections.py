@@ -10,12 +10,12 @@ from tests.hook.numpy_hook import NumpyHook
 
 from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
-from smdebug.config.json_config import parse_job_file
+from smdebug.config.json_config import parse_json_config
 from smdebug.config.options import HookOptions
-from smdebug.config.rule_requirements import DEFAULT_RULE_INTERVAL, Need
+from smdebug.config.rule_requirements import DEFAULT_RULE_INTERVAL, TensorRequirement
 from smdebug.config.save_config import SaveConfig
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
-from smdebug.hook.rule_collections import feed
+from smdebug.hook.rule_collections import add_rule_collections
 from smdebug.mode_keys import ModeKeys
 from smdebug.trials import create_trial
 
@@ -29,8 +29,11 @@ def manager() -> CollectionManager:
 
 def test_a_collection_that_nobody_saves_is_saved_as_the_rules_need_it() -> None:
     collections = manager()
-    needs = [Need("gradients", ("abs_mean",)), Need("gradients", ("l2", "abs_mean"))]
-    (fed,) = feed(collections, needs, HookOptions())
+    needs = [
+        TensorRequirement("gradients", ("abs_mean",)),
+        TensorRequirement("gradients", ("l2", "abs_mean")),
+    ]
+    (fed,) = add_rule_collections(collections, needs, HookOptions())
     assert fed.collection is collections.get("gradients")
     config = fed.collection.reduction_config
     assert config is not None
@@ -42,7 +45,7 @@ def test_a_collection_that_nobody_saves_is_saved_as_the_rules_need_it() -> None:
 def test_what_a_user_saves_is_left_alone() -> None:
     collections = manager()
     options = HookOptions(include_collections=["gradients"])
-    (fed,) = feed(collections, [Need("gradients", ("l2",))], options)
+    (fed,) = add_rule_collections(collections, [TensorRequirement("gradients", ("l2",))], options)
     assert fed.collection.name == "rules_gradients"
     assert fed.collection.include_regex == ["^gradient"]
     own = collections.get("gradients")
@@ -50,22 +53,31 @@ def test_what_a_user_saves_is_left_alone() -> None:
 
 
 def test_the_schedule_is_the_users_or_one_for_rules() -> None:
-    need = Need("losses", raw=True), Need("gradients", ("l2",)), Need("feature_importance")
-    first, *others = feed(manager(), need, HookOptions())
+    need = (
+        TensorRequirement("losses", raw=True),
+        TensorRequirement("gradients", ("l2",)),
+        TensorRequirement("feature_importance"),
+    )
+    first, *others = add_rule_collections(manager(), need, HookOptions())
     assert first.collection.save_config == SaveConfig(save_interval=1)
     for other in others:
         assert other.collection.save_config == SaveConfig(save_interval=DEFAULT_RULE_INTERVAL)
-    for fed in feed(manager(), need, HookOptions(save_config={"save_interval": 7})):
+    for fed in add_rule_collections(manager(), need, HookOptions(save_config={"save_interval": 7})):
         assert fed.collection.save_config is None
-    described = parse_job_file({"LocalPath": "run"}).options
-    assert feed(manager(), need, described)[0].collection.save_config == SaveConfig(save_interval=1)
+    described = parse_json_config({"LocalPath": "run"}).options
+    assert add_rule_collections(manager(), need, described)[0].collection.save_config == SaveConfig(
+        save_interval=1
+    )
 
 
 @pytest.mark.parametrize("given", [None, {"save_interval": 5, "start_step": 20}])
 def test_what_is_needed_at_first_only_ends(given: Any) -> None:
     collections = manager()
-    needs = [Need("gradients", ("l2",)), Need("gradients", raw=True, saves=3)]
-    plain, first = feed(collections, needs, HookOptions(save_config=given))
+    needs = [
+        TensorRequirement("gradients", ("l2",)),
+        TensorRequirement("gradients", raw=True, saves=3),
+    ]
+    plain, first = add_rule_collections(collections, needs, HookOptions(save_config=given))
     assert plain.collection.name == "gradients"
     assert first.collection.name == "rules_gradients_at_first"
     config = first.collection.save_config
@@ -76,8 +88,8 @@ def test_what_is_needed_at_first_only_ends(given: Any) -> None:
 
 def test_a_collection_made_for_a_rule_has_its_regexes() -> None:
     collections = manager()
-    need = Need("relu_output", raw=True, include_regex=(".*relu_output",))
-    (fed,) = feed(collections, [need, need], HookOptions())
+    need = TensorRequirement("relu_output", raw=True, include_regex=(".*relu_output",))
+    (fed,) = add_rule_collections(collections, [need, need], HookOptions())
     assert fed.collection.name == "relu_output"
     assert fed.collection.include_regex == [".*relu_output"]
     assert fed.collection.reduction_config is not None

@@ -19,7 +19,7 @@ from smdebug.config.options import HookOptions
 from smdebug.exceptions import RuleEvaluationConditionMet
 from smdebug.hook import rule_thread as watch
 from smdebug.hook import stop_listener as control
-from smdebug.hook.rules import Supervisor
+from smdebug.hook.rules import HookRules
 from smdebug.hook.steps import StepCounter
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules import Rule
@@ -262,7 +262,7 @@ def test_a_request_to_an_earlier_job_is_not_obeyed(
         heard.set()
         return True
 
-    looking = control.Control(store, on_stop, looks.release)
+    looking = control.StopListener(store, on_stop, looks.release)
     looking.start()
     # When a third look begins, two are over.
     for _ in range(3):
@@ -278,7 +278,7 @@ def test_a_request_in_a_bucket(bucket: str) -> None:
     url = f"s3://{bucket}/run"
     store = open_store(url)
     steps = StepCounter()
-    supervisor = Supervisor(None, HookOptions(), store, steps)
+    supervisor = HookRules(None, HookOptions(), store, steps)
     supervisor.start(url, 1, chief=True)
     assert supervisor._control is not None
     assert supervisor._control.interval == 10.0
@@ -295,7 +295,7 @@ def test_a_request_in_a_bucket(bucket: str) -> None:
 
 def test_workers_that_train_together_stop_at_one_step() -> None:
     store, steps = MemoryStore(), StepCounter()
-    chief = Supervisor(None, HookOptions(rules=["NonFinite"], on_finding="stop"), store, steps)
+    chief = HookRules(None, HookOptions(rules=["NonFinite"], on_finding="stop"), store, steps)
     chief.start("memory://x", 2, chief=True)
     for _ in range(100):
         steps.advance()
@@ -307,7 +307,7 @@ def test_workers_that_train_together_stop_at_one_step() -> None:
     assert (request.rule, request.step, request.tensor) == ("NonFinite", 90, "x")
     # Another worker hears of it, and waits for the step.
     others = StepCounter()
-    other = Supervisor(None, HookOptions(), store, others)
+    other = HookRules(None, HookOptions(), store, others)
     other._asked(request)
     while others.step + 1 < request.at_step:
         assert not other.due()
@@ -316,10 +316,10 @@ def test_workers_that_train_together_stop_at_one_step() -> None:
     chief.close()
 
 
-def a_job(store: MemoryStore, workers: int, chief: bool) -> tuple[Supervisor, StepCounter]:
+def a_job(store: MemoryStore, workers: int, chief: bool) -> tuple[HookRules, StepCounter]:
     steps = StepCounter()
     options = HookOptions(rules=["NonFinite"], on_finding="stop") if chief else HookOptions()
-    supervisor = Supervisor(None, options, store, steps)
+    supervisor = HookRules(None, options, store, steps)
     supervisor.start("memory://x", workers, chief)
     return supervisor, steps
 

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from smdebug.hook.plan import Want
+from smdebug.hook.plan import SaveRequest
 from smdebug.mode_keys import ModeKeys
-from smdebug.pytorch.minmax import Extremes, TakenExtremes
-from smdebug.pytorch.tensors import TakenTensor, local_tensor
+from smdebug.pytorch.minmax import MinMax, MinMaxCapture
+from smdebug.pytorch.tensors import TensorCapture, local_tensor
 from smdebug.reductions import compute_reductions
 from smdebug.storage.batch import StepBatch
 
 NAMES = ("min", "max", "nans", "infs")
-WANT = Want(raw=False, reductions=NAMES, collections=("c",))
+WANT = SaveRequest(raw=False, reductions=NAMES, collections=("c",))
 
 
 def taken(
-    extremes: Extremes, tensor: torch.Tensor, want: Want = WANT
-) -> TakenTensor | TakenExtremes:
+    extremes: MinMax, tensor: torch.Tensor, want: SaveRequest = WANT
+) -> TensorCapture | MinMaxCapture:
     local = local_tensor(tensor, "x")
     assert local is not None
     extremes.handed_over()
@@ -30,7 +30,7 @@ def taken(
     return found
 
 
-def numbers(each: TakenTensor | TakenExtremes) -> dict[str, float]:
+def numbers(each: TensorCapture | MinMaxCapture) -> dict[str, float]:
     batch = StepBatch(0, ModeKeys.TRAIN, 0, [])
     each.finish(batch)
     (entry,) = [*batch.entries, *(entry for block in batch.blocks for entry in block.entries())]
@@ -43,8 +43,8 @@ def test_the_numbers_are_those_of_the_definition(dtype: torch.dtype, bad: float 
     tensor = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
     if bad is not None:
         tensor[1, 2] = bad
-    found = taken(Extremes(), tensor)
-    assert isinstance(found, TakenExtremes) is (bad is None)
+    found = taken(MinMax(), tensor)
+    assert isinstance(found, MinMaxCapture) is (bad is None)
     expected = compute_reductions(tensor.double().numpy(), NAMES)
     assert numbers(found) == pytest.approx(expected, nan_ok=True)
 
@@ -57,18 +57,19 @@ def test_the_numbers_are_those_of_the_definition(dtype: torch.dtype, bad: float 
     ],
 )  # fmt: skip
 def test_others_are_copied(tensor: torch.Tensor) -> None:
-    assert isinstance(taken(Extremes(), tensor), TakenTensor)
+    assert isinstance(taken(MinMax(), tensor), TensorCapture)
 
 
 @pytest.mark.parametrize(
-    "want", [Want(True, NAMES, ()), Want(False, ("l2",), ()), Want(False, (), ())]
+    "want",
+    [SaveRequest(True, NAMES, ()), SaveRequest(False, ("l2",), ()), SaveRequest(False, (), ())],
 )
-def test_what_needs_more_is_copied(want: Want) -> None:
-    assert isinstance(taken(Extremes(), torch.ones(3), want), TakenTensor)
+def test_what_needs_more_is_copied(want: SaveRequest) -> None:
+    assert isinstance(taken(MinMax(), torch.ones(3), want), TensorCapture)
 
 
 def test_a_tensor_that_was_written_to_is_looked_at_again() -> None:
-    extremes, tensor = Extremes(), torch.ones(3)
+    extremes, tensor = MinMax(), torch.ones(3)
     assert numbers(taken(extremes, tensor))["max"] == 1
     tensor[0] = 5
     assert numbers(taken(extremes, tensor))["max"] == 5
@@ -82,14 +83,14 @@ def test_a_tensor_that_was_written_to_is_looked_at_again() -> None:
 
 
 def test_a_tensor_in_the_place_of_another_is_another() -> None:
-    extremes = Extremes()
+    extremes = MinMax()
     for value in np.arange(200.0):
         # Memory and identity of the one before are free again.
         assert numbers(taken(extremes, torch.full((4,), float(value))))["max"] == value
 
 
 def test_views_and_graphs() -> None:
-    extremes = Extremes()
+    extremes = MinMax()
     base = torch.arange(12.0).reshape(3, 4).requires_grad_()
     out = base * 2
     assert numbers(taken(extremes, out.t()))["max"] == 22
@@ -98,9 +99,9 @@ def test_views_and_graphs() -> None:
 
 
 def test_tensors_in_a_row_go_together_and_keep_their_order() -> None:
-    extremes = Extremes()
+    extremes = MinMax()
     bad = torch.tensor([math.nan, 1.0])
-    others = Want(False, ("max",), ("d",))
+    others = SaveRequest(False, ("max",), ("d",))
     given = [("a", torch.ones(2), WANT), ("b", torch.ones(3), WANT), ("c", bad, WANT),
              ("d", torch.zeros(2), WANT), ("e", torch.zeros(2), others)]  # fmt: skip
     found = []

@@ -29,7 +29,7 @@ from smdebug.exceptions import (
 )
 from smdebug.hook import stop_listener as control
 from smdebug.storage.stores import object_store
-from smdebug.storage.stores.bucket import Haste
+from smdebug.storage.stores.bucket import Timeouts
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def url(bucket: str) -> str:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts are short, so that many fit into a test."""
-    monkeypatch.setattr(object_store, "LATER", Haste(answer=2.0, retry=0.3))
+    monkeypatch.setattr(object_store, "LATER", Timeouts(answer=2.0, retry=0.3))
 
 
 def hook_of(out_dir: Any, **options: Any) -> smd.Hook:
@@ -397,7 +397,7 @@ def test_an_endpoint_where_nobody_listens(
     proxy.stop()
     with pytest.raises(StoreError, match=f"{url}.*{proxy.url}.*Connection refused.*endpoint"):
         smd.Hook(url)
-    monkeypatch.setattr(object_store, "FIRST", Haste(answer=1.0, retry=0.1))
+    monkeypatch.setattr(object_store, "FIRST", Timeouts(answer=1.0, retry=0.1))
     with pytest.raises(StoreError, match=f"{url}.*Connection refused"):
         create_trial(url)
 

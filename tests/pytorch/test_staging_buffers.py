@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from smdebug.hook.plan import Want
+from smdebug.hook.plan import SaveRequest
 from smdebug.mode_keys import ModeKeys
 from smdebug.pytorch import Hook, ReductionConfig, SaveConfig, create_trial
 from smdebug.pytorch.staging_buffers import Row, RowLayout
@@ -18,11 +18,11 @@ from smdebug.storage.batch import StepBatch
 if TYPE_CHECKING:
     from pathlib import Path
 
-NUMBERS = Want(raw=False, reductions=("mean", "max"), collections=("weights",))
-RAW = Want(raw=True, reductions=("mean",), collections=("weights",))
+NUMBERS = SaveRequest(raw=False, reductions=("mean", "max"), collections=("weights",))
+RAW = SaveRequest(raw=True, reductions=("mean",), collections=("weights",))
 
 
-def layout_of(want: Want) -> RowLayout:
+def layout_of(want: SaveRequest) -> RowLayout:
     return RowLayout([Row(name, (3, 2), torch.float32, want) for name in ("a", "b")])
 
 
@@ -31,7 +31,7 @@ def batch() -> StepBatch:
 
 
 @pytest.mark.parametrize("want", [NUMBERS, RAW])
-def test_memory_is_used_again_only_when_it_is_free(want: Want) -> None:
+def test_memory_is_used_again_only_when_it_is_free(want: SaveRequest) -> None:
     layout = layout_of(want)
     first = layout.buffer()
     first.fill([torch.full((3, 2), 1.0)] * 2)

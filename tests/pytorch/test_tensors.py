@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 import smdebug.pytorch as smd
-from smdebug.hook.plan import Want
+from smdebug.hook.plan import SaveRequest
 from smdebug.mode_keys import ModeKeys
 from smdebug.pytorch.tensors import (
-    TakenDeviceTensor,
-    TakenTensor,
+    DeviceTensorCapture,
+    TensorCapture,
     device_reductions,
     is_finite,
     local_tensor,
@@ -507,11 +507,13 @@ def test_is_finite(values: list[float], dtype: torch.dtype, expected: bool) -> N
     assert is_finite(torch.tensor(values).to(dtype)) is expected
 
 
-def taken_entry(kind: type[TakenTensor] | type[TakenDeviceTensor], tensor: Any, want: Want) -> Any:
+def taken_entry(
+    kind: type[TensorCapture] | type[DeviceTensorCapture], tensor: Any, want: SaveRequest
+) -> Any:
     """What a run gets of a tensor that was taken."""
     taken = kind("x", tensor, want)
-    if isinstance(taken, TakenDeviceTensor):
-        TakenDeviceTensor.send([taken])
+    if isinstance(taken, DeviceTensorCapture):
+        DeviceTensorCapture.send([taken])
     batch = StepBatch(0, ModeKeys.TRAIN, 0, [])
     taken.finish(batch)
     taken.release()
@@ -525,8 +527,10 @@ def test_a_tensor_of_a_device_is_taken_as_one_of_the_host(
     name: str, reductions: tuple[str, ...]
 ) -> None:
     tensor = ACTIVATIONS[name]
-    want = Want(True, reductions, ("all",))
-    host, device = (taken_entry(kind, tensor, want) for kind in (TakenTensor, TakenDeviceTensor))
+    want = SaveRequest(True, reductions, ("all",))
+    host, device = (
+        taken_entry(kind, tensor, want) for kind in (TensorCapture, DeviceTensorCapture)
+    )
     assert (device.name, device.dtype, tuple(device.shape)) == (host.name, host.dtype, host.shape)
     assert np.ascontiguousarray(device.value).tobytes() == host.value.tobytes()
     assert device.value.dtype == host.value.dtype
@@ -537,23 +541,23 @@ def test_a_tensor_of_a_device_is_taken_as_one_of_the_host(
 
 
 def test_without_the_raw_value_only_numbers_come_over() -> None:
-    want = Want(False, ("max",), ("all",))
-    taken = TakenDeviceTensor("x", torch.arange(1000.0), want)
+    want = SaveRequest(False, ("max",), ("all",))
+    taken = DeviceTensorCapture("x", torch.arange(1000.0), want)
     assert taken.nbytes < 1000
-    entry = taken_entry(TakenDeviceTensor, torch.arange(1000.0), want)
+    entry = taken_entry(DeviceTensorCapture, torch.arange(1000.0), want)
     assert entry.value is None
     assert entry.reductions == {"max": 999.0}
     assert (tuple(entry.shape), entry.dtype) == ((1000,), "float32")
 
 
 def test_the_numbers_of_many_tensors_come_over_together() -> None:
-    want, other = Want(False, ("max", "min"), ("all",)), Want(True, (), ("all",))
+    want, other = SaveRequest(False, ("max", "min"), ("all",)), SaveRequest(True, (), ("all",))
     tensors = [torch.arange(1.0, 4), torch.arange(5, 9), torch.ones(2).double(), torch.zeros(3)]
     taken = [
-        TakenDeviceTensor(str(number), tensor, other if number == 3 else want)
+        DeviceTensorCapture(str(number), tensor, other if number == 3 else want)
         for number, tensor in enumerate(tensors)
     ]
-    TakenDeviceTensor.send(taken)
+    DeviceTensorCapture.send(taken)
     batch = StepBatch(0, ModeKeys.TRAIN, 0, [])
     for each in taken:
         each.finish(batch)
@@ -563,21 +567,21 @@ def test_the_numbers_of_many_tensors_come_over_together() -> None:
 
 
 def test_totals_and_items_say_what_was_taken() -> None:
-    want = Want(True, ("max", "min"), ("a", "b"))
-    for kind in (TakenTensor, TakenDeviceTensor):
+    want = SaveRequest(True, ("max", "min"), ("a", "b"))
+    for kind in (TensorCapture, DeviceTensorCapture):
         taken = kind("x", torch.ones(10), want)
         assert list(taken.items()) == [("x", want, 56)]
         assert list(taken.totals()) == [(("a", "b"), 1, 56)]
 
 
 def test_later_changes_do_not_reach_a_taken_tensor() -> None:
-    want = Want(True, ("max",), ("all",))
-    for kind in (TakenTensor, TakenDeviceTensor):
+    want = SaveRequest(True, ("max",), ("all",))
+    for kind in (TensorCapture, DeviceTensorCapture):
         tensor = torch.ones(4)
         taken = kind("x", tensor, want)
         tensor.zero_()
-        if isinstance(taken, TakenDeviceTensor):
-            TakenDeviceTensor.send([taken])
+        if isinstance(taken, DeviceTensorCapture):
+            DeviceTensorCapture.send([taken])
         batch = StepBatch(0, ModeKeys.TRAIN, 0, [])
         taken.finish(batch)
         assert batch.entries[0].reductions == {"max": 1.0}
@@ -604,8 +608,8 @@ class TestTakenDeviceTensor(AdapterContract):
     """The same on its way into a run."""
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
-        want = Want(False, names, ("all",))
-        entry = taken_entry(TakenDeviceTensor, to_torch(array), want)
+        want = SaveRequest(False, names, ("all",))
+        entry = taken_entry(DeviceTensorCapture, to_torch(array), want)
         return dict(entry.reductions)
 
 
@@ -613,8 +617,8 @@ class TestTakenTensor(AdapterContract):
     """The definition itself, by the way of a tensor of the host."""
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
-        want = Want(False, names, ("all",))
-        return dict(taken_entry(TakenTensor, to_torch(array), want).reductions)
+        want = SaveRequest(False, names, ("all",))
+        return dict(taken_entry(TensorCapture, to_torch(array), want).reductions)
 
 
 def test_the_median_of_very_many_numbers_on_a_device() -> None:

@@ -18,7 +18,7 @@ from smdebug.exceptions import DataCorrupted
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import COUNTS, REDUCTION_NAMES, compute_reduction, compute_reductions
 from smdebug.rules.block import Column, StepBlock, Table
-from smdebug.storage.batch import Block, Entry, Layout, StepBatch
+from smdebug.storage.batch import Block, BlockSchema, Entry, StepBatch
 from smdebug.storage.stores.base import open_store
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.writer.thread import RunWriter
@@ -424,7 +424,7 @@ def test_the_range_of_a_trial_bounds_its_blocks(tmp_path: Path) -> None:
 
 
 def test_blocks_of_the_writer_are_tensors_as_others(tmp_path: Path) -> None:
-    layout = Layout(("a", "b"), ("float32", "float32"), ((2,), (3, 2)))
+    layout = BlockSchema(("a", "b"), ("float32", "float32"), ((2,), (3, 2)))
     random = np.random.default_rng(1)
     values = {
         step: [random.random(shape, np.float32) for shape in layout.shapes] for step in range(3)

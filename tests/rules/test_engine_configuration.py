@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from smdebug.config.collection import NON_REDUCTION_COLLECTIONS, Collection
-from smdebug.config.json_config import JobFile, parse_job_file
-from smdebug.config.rule_requirements import Need
+from smdebug.config.json_config import JsonConfig, parse_json_config
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules import ColumnRule, hook_configuration
@@ -29,11 +29,11 @@ def given(name: str) -> dict[str, Any]:
     return {"rule": name, **ARGUMENTS.get(name, {})}
 
 
-def needing(*needs: Need) -> type[ColumnRule]:
+def needing(*needs: TensorRequirement) -> type[ColumnRule]:
     """A rule with these needs."""
 
     class Needing(ColumnRule):
-        def needs(self) -> tuple[Need, ...]:
+        def needs(self) -> tuple[TensorRequirement, ...]:
             return needs
 
         def judge(self, block: Any) -> Any:
@@ -42,8 +42,8 @@ def needing(*needs: Need) -> type[ColumnRule]:
     return Needing
 
 
-def parsed(job: dict[str, Any]) -> JobFile:
-    return parse_job_file(json.loads(json.dumps(job)))
+def parsed(job: dict[str, Any]) -> JsonConfig:
+    return parse_json_config(json.loads(json.dumps(job)))
 
 
 def collections(job: dict[str, Any]) -> dict[str, Collection]:
@@ -106,8 +106,8 @@ def test_schedules(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_rules_that_share_a_collection_get_all_they_need() -> None:
     rules = [
-        needing(Need("weights", ("l2",), include_regex=("a",))),
-        needing(Need("weights", ("mean", "l2"), include_regex=("b", "a"))),
+        needing(TensorRequirement("weights", ("l2",), include_regex=("a",))),
+        needing(TensorRequirement("weights", ("mean", "l2"), include_regex=("b", "a"))),
     ]
     (entry,) = hook_configuration(rules)["CollectionConfigurations"]
     assert entry["CollectionParameters"] == {
@@ -119,7 +119,10 @@ def test_rules_that_share_a_collection_get_all_they_need() -> None:
 
 
 def test_a_tensor_itself_and_reductions_of_it() -> None:
-    rules = [needing(Need("weights", ("l2",))), needing(Need("weights", raw=True))]
+    rules = [
+        needing(TensorRequirement("weights", ("l2",))),
+        needing(TensorRequirement("weights", raw=True)),
+    ]
     reductions = collections(hook_configuration(rules))["weights"].reduction_config
     assert reductions is not None
     assert reductions.save_raw_tensor
@@ -129,7 +132,7 @@ def test_a_tensor_itself_and_reductions_of_it() -> None:
 
 
 def test_regexes_with_commas_stay_whole() -> None:
-    rule = needing(Need("mine", ("l2",), include_regex=("relu_\\d{1,2}", "tanh")))
+    rule = needing(TensorRequirement("mine", ("l2",), include_regex=("relu_\\d{1,2}", "tanh")))
     assert collections(hook_configuration([rule]))["mine"].include_regex == [
         "relu_\\d{1,2}",
         "tanh",
@@ -137,7 +140,10 @@ def test_regexes_with_commas_stay_whole() -> None:
 
 
 def test_only_the_first_saves_are_of_use() -> None:
-    some, all_ = Need("mine", include_regex=("x",), saves=3), Need("mine", include_regex=("x",))
+    some, all_ = (
+        TensorRequirement("mine", include_regex=("x",), saves=3),
+        TensorRequirement("mine", include_regex=("x",)),
+    )
     found = collections(hook_configuration([needing(some)], 10))["mine"].save_config
     assert found is not None
     saved = [step for step in range(100) if found.should_save_step(ModeKeys.TRAIN, step)]

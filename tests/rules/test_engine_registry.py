@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from smdebug.config.options import rule_list
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
 from smdebug.rules import ColumnRule, Rule, make_rule, rule_class, rule_names, run_rules
 from smdebug.rules.builtin.vanishing_gradient import VanishingGradient
@@ -255,11 +255,11 @@ def test_an_abstract_rule_is_refused(trial: Trial) -> None:
 
 def test_needs_are_asked_of_whoever_says_them() -> None:
     class Saying(Mine):
-        def needs(self) -> tuple[Need, ...]:
-            return (Need("weights", reductions=("l2",)),)
+        def needs(self) -> tuple[TensorRequirement, ...]:
+            return (TensorRequirement("weights", reductions=("l2",)),)
 
     assert RuleSpec(Mine).needs() == ()
-    assert RuleSpec(Saying).needs() == (Need("weights", reductions=("l2",)),)
+    assert RuleSpec(Saying).needs() == (TensorRequirement("weights", reductions=("l2",)),)
     assert [need.collection for need in RuleSpec("VanishingGradient").needs()] == ["gradients"]
 
 

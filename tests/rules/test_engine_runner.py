@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from smdebug.analysis.utils import no_refresh
 from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import (
     InsufficientInformationForRuleInvocation,
     RuleEvaluationConditionMet,
@@ -72,8 +72,8 @@ class Above(ColumnRule):
         self.limit = float(limit)
         self.tensors = self.choose(regexes=".*")
 
-    def needs(self) -> tuple[Need, ...]:
-        return (Need("all", reductions=("mean",)),)
+    def needs(self) -> tuple[TensorRequirement, ...]:
+        return (TensorRequirement("all", reductions=("mean",)),)
 
     def judge(self, block: StepBlock) -> Iterable[Finding]:
         table = self.table(block, "mean", self.tensors)
@@ -611,7 +611,7 @@ def test_repeats_are_counted_in_saved_steps_and_for_each_tensor_and_worker() -> 
 class Several(ColumnRule):
     """Finds several things about one tensor at one step."""
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         return ()
 
     def judge(self, block: StepBlock) -> Iterator[Finding]:
@@ -661,7 +661,7 @@ class Odd(ColumnRule):
         Finding("Odd", 1, "", "", 0.0, -0.0, ModeKeys.PREDICT, 2**40, ""),
     )
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         return ()
 
     def judge(self, block: StepBlock) -> Iterable[Finding]:
@@ -794,7 +794,7 @@ class TwoSided(ColumnRule):
         super().__init__(base_trial)
         self.tensors = self.choose(regexes=".*")
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         return ()
 
     def judge(self, block: StepBlock) -> Iterator[Finding]:

@@ -68,27 +68,29 @@ def read(path: Path) -> Reader:
     return Reader(path.read_text(encoding="utf-8"))
 
 
-def is_elsewhere(address: str) -> bool:
+def is_wrong_region(address: str) -> bool:
     return bool(urlsplit(address).netloc)
 
 
 def test_what_is_elsewhere_is_found() -> None:
     page = Reader('<script src="//a.org/x.js"></script><a href="https://b.org">b</a><img src="c">')
-    assert {each for each in page.fetched if is_elsewhere(each)} == {"//a.org/x.js"}
+    assert {each for each in page.fetched if is_wrong_region(each)} == {"//a.org/x.js"}
     sheet = "@font-face { src: url('https://c.org/f') }"
-    assert [each for each in fetched_by_style(sheet) if is_elsewhere(each)] == ["https://c.org/f"]
+    assert [each for each in fetched_by_style(sheet) if is_wrong_region(each)] == [
+        "https://c.org/f"
+    ]
 
 
 def test_nothing_is_fetched_from_another_host(site: Path) -> None:
     found = sorted(site.rglob("*.html"))
     assert len(found) > len(pages())
     for path in found:
-        assert not [each for each in read(path).fetched if is_elsewhere(each)], path
+        assert not [each for each in read(path).fetched if is_wrong_region(each)], path
     sheets = sorted(site.rglob("*.css"))
     assert sheets
     for path in sheets:
         text = path.read_text(encoding="utf-8")
-        assert not [each for each in fetched_by_style(text) if is_elsewhere(each)], path
+        assert not [each for each in fetched_by_style(text) if is_wrong_region(each)], path
 
 
 def test_what_pages_fetch_and_link_to_is_there(site: Path) -> None:

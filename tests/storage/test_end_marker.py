@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smdebug.storage.end_marker import EndMark
+from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.format.keys import END_KEY
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.memory import MemoryStore
@@ -19,22 +19,22 @@ FORMATS = ("v1", "v2")
     interrupted=st.booleans(),
 )
 def test_what_is_written_is_read(moment: float | None, interrupted: bool) -> None:
-    mark = EndMark(moment, interrupted)
-    assert EndMark.decode(mark.encode()) == mark
+    mark = EndMarker(moment, interrupted)
+    assert EndMarker.decode(mark.encode()) == mark
 
 
 @pytest.mark.parametrize(
     "content", [b"soon", b"1.0", b"1.000interrupted", b" interrupted", b"1.000 ", b"interrupted "]
 )
 def test_anything_else_is_no_mark(content: bytes) -> None:
-    assert EndMark.decode(content) is None
+    assert EndMarker.decode(content) is None
 
 
 def test_a_file_that_says_nothing_is_an_end_all_the_same() -> None:
     store = MemoryStore()
-    assert EndMark.of(store) is None
+    assert EndMarker.of(store) is None
     store.write(END_KEY, [b"x" * 1000])
-    assert EndMark.of(store) == EndMark(None, interrupted=False)
+    assert EndMarker.of(store) == EndMarker(None, interrupted=False)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -42,7 +42,7 @@ def test_a_file_that_says_nothing_is_an_end_all_the_same() -> None:
 def test_what_a_writer_leaves(format: str, interrupted: bool) -> None:
     store = MemoryStore()
     RunWriter(store, format=format).close(interrupted=interrupted)
-    mark = EndMark.of(store)
+    mark = EndMarker.of(store)
     assert mark is not None
     assert mark.interrupted == interrupted
     # What smdebug 1.0 leaves is empty.

@@ -11,7 +11,7 @@ from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 from smdebug.storage.locks import is_written, lock, lock_key, unlock
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.writer_lock import Claim
+from smdebug.storage.writer_lock import WriterLock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def test_who_writes(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     assert is_written(store) is None
-    first, second = Claim(store, "worker_0"), Claim(store, "worker_1")
+    first, second = WriterLock(store, "worker_0"), WriterLock(store, "worker_1")
     first.take()
     second.take()
     assert is_written(store) is True
@@ -33,7 +33,7 @@ def test_who_writes(tmp_path: Path) -> None:
 
 def test_a_lock_that_nobody_may_look_at_says_nothing(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    claim = Claim(store, "worker_0")
+    claim = WriterLock(store, "worker_0")
     claim.take()
     claim.release()
     (tmp_path / "locks" / "other.lock").symlink_to(tmp_path / "nowhere")
@@ -44,7 +44,7 @@ def test_a_writer_that_comes_while_somebody_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = LocalStore(tmp_path)
-    claim = Claim(store, "worker_0")
+    claim = WriterLock(store, "worker_0")
     claim.take()
     claim.release()
     path = store.path(lock_key("worker_0"))
@@ -74,12 +74,12 @@ def test_a_claim_empties_nothing_behind_a_link(tmp_path: Path, folder: bool) -> 
     (run if folder else run / "locks").mkdir(parents=True)
     link, target = ("locks", outside) if folder else ("locks/worker_0.lock", precious)
     (run / link).symlink_to(target)
-    claim = Claim(LocalStore(run), "worker_0")
+    claim = WriterLock(LocalStore(run), "worker_0")
     for attempt in (claim.take, claim.check):
         with pytest.raises(SMDebugValueError, match=r"own directory only"):
             attempt()
     with pytest.raises(SMDebugValueError, match=r"own directory only"):
-        Claim(LocalStore(run), "worker_1" if folder else "worker_0").take()
+        WriterLock(LocalStore(run), "worker_1" if folder else "worker_0").take()
     assert precious.read_text() == "precious"
     assert [path.name for path in outside.iterdir()] == ["worker_0.lock"]
     assert is_written(LocalStore(run)) is None
@@ -89,5 +89,5 @@ def test_a_claim_on_a_pipe_is_refused(tmp_path: Path) -> None:
     (tmp_path / "locks").mkdir()
     os.mkfifo(tmp_path / "locks" / "worker_0.lock")
     with pytest.raises(SMDebugValueError, match=r"is no file"):
-        Claim(LocalStore(tmp_path), "worker_0").take()
+        WriterLock(LocalStore(tmp_path), "worker_0").take()
     assert is_written(LocalStore(tmp_path)) is None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from smdebug.reductions import Array
-    from smdebug.storage.raw_tensors import Place
+    from smdebug.storage.raw_tensors import RecordLocation
     from smdebug.storage.stores.base import Store
 
 FORMATS = ["v1", "v2"]
@@ -52,7 +52,7 @@ def reader_of(store: Store) -> RunReader:
     return reader
 
 
-def places(reader: RunReader, tensor: str = "x") -> list[Place]:
+def places(reader: RunReader, tensor: str = "x") -> list[RecordLocation]:
     return [place for place in places_of(reader.rows(tensor, VALUE_COLUMNS), tensor) if place]
 
 

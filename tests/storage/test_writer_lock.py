@@ -13,7 +13,7 @@ import pytest
 from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.writer_lock import Claim, claimed_workers
+from smdebug.storage.writer_lock import WriterLock, claimed_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,12 +49,12 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_checking_makes_no_file(tmp_path: Path) -> None:
-    Claim(LocalStore(tmp_path / "run"), "worker_0").check()
+    WriterLock(LocalStore(tmp_path / "run"), "worker_0").check()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_claim_is_taken_and_given_up(tmp_path: Path) -> None:
-    first, second = (Claim(LocalStore(tmp_path), "worker_0") for _ in range(2))
+    first, second = (WriterLock(LocalStore(tmp_path), "worker_0") for _ in range(2))
     first.take()
     first.take()
     for attempt in (second.check, second.take):
@@ -73,16 +73,16 @@ def test_the_message_names_the_process_the_worker_the_place_and_the_remedy(
     tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
     with pytest.raises(SMDebugRuntimeError) as caught:
-        Claim(LocalStore(tmp_path), "worker_0").check()
-    assert Claim(LocalStore(tmp_path), "worker_0").holder() == str(holder.pid)
-    assert Claim(LocalStore(tmp_path), "worker_1").holder() is None
+        WriterLock(LocalStore(tmp_path), "worker_0").check()
+    assert WriterLock(LocalStore(tmp_path), "worker_0").holder() == str(holder.pid)
+    assert WriterLock(LocalStore(tmp_path), "worker_1").holder() is None
     message = str(caught.value)
     for part in (str(holder.pid), "worker_0", str(tmp_path), "out_dir", "worker="):
         assert part in message
 
 
 def test_another_worker_is_free(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    claim = Claim(LocalStore(tmp_path), "worker_1")
+    claim = WriterLock(LocalStore(tmp_path), "worker_1")
     claim.check()
     claim.take()
     claim.release()
@@ -94,14 +94,14 @@ def test_the_claim_ends_with_its_process(
 ) -> None:
     os.kill(holder.pid, how)
     holder.wait()
-    claim = Claim(LocalStore(tmp_path), "worker_0")
+    claim = WriterLock(LocalStore(tmp_path), "worker_0")
     claim.check()
     claim.take()
     claim.release()
 
 
 def test_a_program_started_meanwhile_does_not_keep_the_claim(tmp_path: Path) -> None:
-    claim = Claim(LocalStore(tmp_path), "worker_0")
+    claim = WriterLock(LocalStore(tmp_path), "worker_0")
     claim.take()
     command = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.readline()"]
     child = subprocess.Popen(
@@ -112,7 +112,7 @@ def test_a_program_started_meanwhile_does_not_keep_the_claim(tmp_path: Path) -> 
         assert child.stdout is not None
         child.stdout.readline()
         claim.release()
-        other = Claim(LocalStore(tmp_path), "worker_0")
+        other = WriterLock(LocalStore(tmp_path), "worker_0")
         other.take()
         other.release()
     finally:
@@ -124,7 +124,7 @@ def test_a_program_started_meanwhile_does_not_keep_the_claim(tmp_path: Path) -> 
     [("a/b", "a_b"), ("/job:worker/replica:0", "_job:worker_replica:0"), ("a b", "a%20b")],
 )
 def test_workers_with_similar_names_do_not_meet(tmp_path: Path, one: str, other: str) -> None:
-    first, second = Claim(LocalStore(tmp_path), one), Claim(LocalStore(tmp_path), other)
+    first, second = WriterLock(LocalStore(tmp_path), one), WriterLock(LocalStore(tmp_path), other)
     first.take()
     try:
         second.check()
@@ -137,7 +137,7 @@ def test_workers_with_similar_names_do_not_meet(tmp_path: Path, one: str, other:
 
 def test_a_store_without_files_has_no_claims() -> None:
     store = MemoryStore()
-    first, second = Claim(store, "worker_0"), Claim(store, "worker_0")
+    first, second = WriterLock(store, "worker_0"), WriterLock(store, "worker_0")
     first.take()
     second.check()
     second.take()
@@ -150,7 +150,7 @@ def test_the_lock_is_no_part_of_the_run(tmp_path: Path) -> None:
     from smdebug.trials import create_trial
 
     make_run(tmp_path, steps=[0, 1])
-    claim = Claim(LocalStore(tmp_path), "worker_0")
+    claim = WriterLock(LocalStore(tmp_path), "worker_0")
     claim.take()
     assert create_trial(tmp_path, check=True).steps() == [0, 1]
     claim.release()
@@ -173,4 +173,4 @@ def test_a_job_waits_for_who_joins_its_index_files(tmp_path: Path) -> None:
     joining.communicate("go\n")
     assert job.communicate("go\n")[0] == "taken\n"
     assert (joining.returncode, job.returncode) == (0, 0)
-    assert Claim(LocalStore(tmp_path), "worker_0").holder() is None
+    assert WriterLock(LocalStore(tmp_path), "worker_0").holder() is None

@@ -56,7 +56,7 @@ def mse(labels: Any, predictions: Any) -> Any:
     return tf.reduce_mean(tf.square(labels - predictions))
 
 
-def as_it_is(tape: Any) -> Any:
+def no_autograph(tape: Any) -> Any:
     return tape
 
 

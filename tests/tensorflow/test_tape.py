@@ -21,13 +21,13 @@ from tests.tensorflow.loops import (
     Record,
     X,
     Y,
-    as_it_is,
     check_same,
     closed,
     make_hook,
     make_model,
     mse,
     names_at,
+    no_autograph,
     value,
 )
 from tests.tensorflow.models import SEED_WARNING
@@ -78,7 +78,7 @@ def train(
 
 def test_loss_gradients_and_the_weights_before_the_update_are_saved(tmp_path: Path) -> None:
     plain_model, model = make_model(), make_model()
-    plain = train(plain_model, as_it_is)
+    plain = train(plain_model, no_autograph)
     hook = make_hook(tmp_path)
     train(model, hook.wrap_tape)
     trial = closed(hook)
@@ -118,7 +118,7 @@ def test_only_losses_are_saved_when_nothing_else_was_asked_for(tmp_path: Path) -
 def test_layers_of_a_registered_model_are_saved(tmp_path: Path) -> None:
     plain_model, model = make_model(), make_model()
     first = [np.array(plain_model.layers[0](X))]
-    plain = train(plain_model, as_it_is)
+    plain = train(plain_model, no_autograph)
     hook = make_hook(tmp_path)
     hook.register_model(model)
     train(model, hook.wrap_tape)
@@ -160,7 +160,7 @@ def test_layers_outside_of_a_tape_are_not_watched(tmp_path: Path) -> None:
 
 
 def test_save_tape_logs_saves_inputs_and_predictions(tmp_path: Path) -> None:
-    plain = train(make_model(), as_it_is)
+    plain = train(make_model(), no_autograph)
     hook = make_hook(tmp_path)
     train(make_model(), hook.wrap_tape, each=lambda _, b, p: hook.save_tape_logs(b, p))
     trial = closed(hook)
@@ -187,7 +187,7 @@ def test_save_tape_logs_takes_structures_and_what_numpy_has(tmp_path: Path) -> N
 
 
 def test_a_registered_model_and_save_tape_logs_say_the_same(tmp_path: Path) -> None:
-    plain = train(make_model(), as_it_is)
+    plain = train(make_model(), no_autograph)
     hook = make_hook(tmp_path)
     hook.register_model(model := make_model())
     train(model, hook.wrap_tape, each=lambda _, b, p: hook.save_tape_logs(b, p))
@@ -207,7 +207,7 @@ def test_variables_of_a_wrapped_optimizer_are_saved(tmp_path: Path) -> None:
         variables = own.variables() if callable(own.variables) else own.variables
         seen.append([each.numpy() for each in variables])
 
-    train(plain_model, as_it_is, optimizer=own, each=slots)
+    train(plain_model, no_autograph, optimizer=own, each=slots)
     hook = make_hook(tmp_path, save_all=False, include_collections=["optimizer_variables"])
     train(make_model(), hook.wrap_tape, optimizer=hook.wrap_optimizer(optimizer()))
     trial = closed(hook)
@@ -288,7 +288,7 @@ def test_values_saved_by_hand_belong_to_the_last_tape(tmp_path: Path) -> None:
         hook.record_tensor_value("accuracy", tf.constant(number / 10))
         hook.record_tensor_value("aux_loss", tf.constant(float(number)))
 
-    plain = train(make_model(), as_it_is)
+    plain = train(make_model(), no_autograph)
     train(make_model(), hook.wrap_tape, each=by_hand)
     trial = closed(hook)
     for number in range(4):
@@ -878,7 +878,7 @@ def test_steps_that_save_nothing_cost_no_look_at_layers(tmp_path: Path) -> None:
     hook.register_model(model)
     patched = []
     before = keras.layers.Layer.__call__
-    plain = train(make_model(), as_it_is, steps=7)
+    plain = train(make_model(), no_autograph, steps=7)
     for number in range(7):
         with hook.wrap_tape(tf.GradientTape()) as tape:
             patched.append(keras.layers.Layer.__call__ is not before)
@@ -930,7 +930,7 @@ def test_collections_may_have_schedules_of_their_own(tmp_path: Path) -> None:
 
 
 def test_reductions_are_those_of_numpy(tmp_path: Path) -> None:
-    plain = train(make_model(), as_it_is, steps=2)
+    plain = train(make_model(), no_autograph, steps=2)
     hook = make_hook(
         tmp_path,
         reduction_config=smd.ReductionConfig(["min", "mean"], norms=["l2"], abs_reductions=["max"]),
@@ -1072,7 +1072,7 @@ def test_wrong_use_of_a_tape_is_refused_as_ever(tmp_path: Path) -> None:
 
 def test_a_closed_hook_leaves_training_alone(tmp_path: Path) -> None:
     plain_model, model = make_model(), make_model()
-    train(plain_model, as_it_is)
+    train(plain_model, no_autograph)
     hook = make_hook(tmp_path)
     hook.register_model(model)
     train(model, hook.wrap_tape, each=lambda number, *_: hook.close() if number == 1 else None)
@@ -1098,7 +1098,7 @@ def test_a_failure_to_save_does_not_reach_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain_model, model = make_model(), make_model()
-    train(plain_model, as_it_is)
+    train(plain_model, no_autograph)
     hook = make_hook(tmp_path)
 
     def break_it(number: int, batch: Any, predictions: Any) -> None:
@@ -1139,7 +1139,7 @@ def test_a_finding_raises_before_the_next_step(tmp_path: Path) -> None:
 
 def test_a_model_that_runs_as_a_function_is_not_looked_into(tmp_path: Path) -> None:
     """The loop is eager, the model is not."""
-    plain = train(make_model(), as_it_is)
+    plain = train(make_model(), no_autograph)
     model = make_model()
     run = tf.function(lambda x: model(x, training=True))
     hook = make_hook(tmp_path)
@@ -1248,7 +1248,7 @@ def test_loops_with_the_losses_of_a_compiled_model(tmp_path: Path) -> None:
         return losses
 
     plain_model, model = compiled(), compiled()
-    plain = loop(plain_model, as_it_is)
+    plain = loop(plain_model, no_autograph)
     hook = make_hook(tmp_path)
     hook.register_model(model)
     assert loop(model, hook.wrap_tape) == plain
@@ -1279,7 +1279,7 @@ def test_training_with_random_numbers_is_the_same_to_the_bit(tmp_path: Path) -> 
             optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return list(model.get_weights())
 
-    plain = run(as_it_is, lambda model: None)
+    plain = run(no_autograph, lambda model: None)
     hook = make_hook(tmp_path)
     ours = run(hook.wrap_tape, hook.register_model)
     closed(hook)

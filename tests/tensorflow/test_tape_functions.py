@@ -20,13 +20,13 @@ from tests.tensorflow.loops import (
     Array,
     X,
     Y,
-    as_it_is,
     check_same,
     closed,
     make_hook,
     make_model,
     mse,
     names_at,
+    no_autograph,
     value,
 )
 from tests.tensorflow.models import SEED_WARNING
@@ -116,7 +116,7 @@ def test_functions_that_a_function_calls_are_steps_in_their_order(
 
 def test_everything_of_every_call_is_saved(tmp_path: Path) -> None:
     plain_model, model = make_model(), make_model()
-    plain = train(plain_model, make_step(plain_model, as_it_is))
+    plain = train(plain_model, make_step(plain_model, no_autograph))
     hook = make_hook(tmp_path)
     hook.register_model(model)
     train(model, make_step(model, hook.wrap_tape))
@@ -136,7 +136,7 @@ def test_everything_of_every_call_is_saved(tmp_path: Path) -> None:
 
 def test_most_steps_may_save_nothing(tmp_path: Path) -> None:
     plain_model, model = make_model(), make_model()
-    plain = train(plain_model, make_step(plain_model, as_it_is), steps=7)
+    plain = train(plain_model, make_step(plain_model, no_autograph), steps=7)
     hook = make_hook(tmp_path, save_config=smd.SaveConfig(save_interval=3))
     hook.register_model(model)
     train(model, make_step(model, hook.wrap_tape), steps=7)
@@ -256,7 +256,7 @@ def test_variables_of_an_optimizer_that_is_built_while_tracing(tmp_path: Path) -
         return [each.numpy() for each in found]
 
     plain_model, own = make_model(), optimizer()
-    step, seen = make_step(plain_model, as_it_is, own), []
+    step, seen = make_step(plain_model, no_autograph, own), []
     for number in range(3):
         step(tf.constant(X + number), tf.constant(Y))
         seen.append(variables(own))
@@ -456,7 +456,7 @@ def test_functions_are_traced_again_for_new_shapes(tmp_path: Path) -> None:
 def test_a_signature_leaves_the_size_of_a_batch_open(tmp_path: Path) -> None:
     signature = [tf.TensorSpec([None, 4], tf.float32), tf.TensorSpec([None, 2], tf.float32)]
     plain_model, model = make_model(), make_model()
-    plain = make_step(plain_model, as_it_is, input_signature=signature)
+    plain = make_step(plain_model, no_autograph, input_signature=signature)
     hook = make_hook(tmp_path)
     hook.register_model(model)
     step = make_step(model, hook.wrap_tape, input_signature=signature)
@@ -474,7 +474,7 @@ def test_the_hook_makes_no_function_traced_more_often(tmp_path: Path) -> None:
         hook = make_hook(tmp_path / str(wrapped))
         model = make_model()
         hook.register_model(model)
-        step = make_step(model, hook.wrap_tape if wrapped else as_it_is)
+        step = make_step(model, hook.wrap_tape if wrapped else no_autograph)
         for number in range(5):
             step(tf.constant(X + number), tf.constant(Y))
             hook.set_mode(EVAL)
@@ -682,7 +682,7 @@ def test_control_flow_inside_of_a_watched_layer_is_still_rewritten(tmp_path: Pat
         model(X)
         return model, make_step(model, wrap)
 
-    plain_model, plain = made(as_it_is)
+    plain_model, plain = made(no_autograph)
     hook = make_hook(tmp_path)
     model, step = made(hook.wrap_tape)
     hook.register_model(model)
@@ -776,7 +776,7 @@ def test_an_epoch_may_be_one_function(tmp_path: Path) -> None:
 
         return epoch
 
-    plain = epoch_of(plain_model, as_it_is)
+    plain = epoch_of(plain_model, no_autograph)
     hook = make_hook(tmp_path)
     hook.register_model(model)
     epoch = epoch_of(model, hook.wrap_tape)
@@ -821,7 +821,7 @@ def test_a_compiled_function_trains_as_it_did(
         result: Array = w.numpy()
         return result
 
-    plain = run(as_it_is)
+    plain = run(no_autograph)
     hook = make_hook(tmp_path)
     np.testing.assert_array_equal(run(hook.wrap_tape), plain)
     if inner:
@@ -877,7 +877,7 @@ def test_what_an_evaluation_function_hands_over_does_no_harm(tmp_path: Path) -> 
 
 def test_a_function_outlives_its_hook(tmp_path: Path) -> None:
     plain_model, model = make_model(), make_model()
-    plain = train(plain_model, make_step(plain_model, as_it_is))
+    plain = train(plain_model, make_step(plain_model, no_autograph))
     hook = make_hook(tmp_path)
     hook.register_model(model)
     step = make_step(model, hook.wrap_tape)
@@ -973,7 +973,7 @@ def test_training_with_random_numbers_is_the_same_to_the_bit(tmp_path: Path) -> 
             step()
         return [*model.get_weights(), tf.random.normal([2]).numpy()]
 
-    plain = run(as_it_is, lambda model: None)
+    plain = run(no_autograph, lambda model: None)
     hook = make_hook(tmp_path, save_config=smd.SaveConfig(save_interval=2))
     ours = run(hook.wrap_tape, hook.register_model)
     closed(hook)
@@ -1008,7 +1008,7 @@ def test_a_tape_in_a_step_of_the_models_own_is_the_batchs_step(tmp_path: Path, e
         model.fit(X, Y, batch_size=2, shuffle=False, verbose=0, callbacks=callbacks)
         return list(model.get_weights())
 
-    plain = run(as_it_is, [])
+    plain = run(no_autograph, [])
     hook = make_hook(tmp_path)
     ours = run(hook.wrap_tape, [hook])
     for one, other in zip(ours, plain, strict=True):

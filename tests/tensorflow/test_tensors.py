@@ -10,13 +10,13 @@ import pytest
 import tensorflow as tf
 
 import smdebug.tensorflow as smd
-from smdebug.hook.plan import Want
+from smdebug.hook.plan import SaveRequest
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, compute_reductions
 from smdebug.storage.batch import StepBatch
 from smdebug.tensorflow.tensors import (
-    TakenDeviceTensor,
-    TakenTensor,
+    DeviceTensorCapture,
+    TensorCapture,
     device_reductions,
     is_finite,
     take,
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 keras: Any = tf.keras
 KERAS_3 = hasattr(keras, "ops")
 EVERY = smd.SaveConfig(save_interval=1)
-RAW = Want(True, (), ("all",))
+RAW = SaveRequest(True, (), ("all",))
 
 # Keras 2 draws its seeds in a way that Python warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:non-integer arguments to randrange")
 
 
-def taken_entry(kind: Any, tensor: Any, want: Want) -> Any:
+def taken_entry(kind: Any, tensor: Any, want: SaveRequest) -> Any:
     batch = StepBatch(0, ModeKeys.TRAIN, 0, [])
     kind("x", tensor, want).finish(batch)
     (entry,) = batch.entries
@@ -63,16 +63,16 @@ class TestTakenDeviceTensor(AdapterContract):
     """The same on its way into a run."""
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
-        want = Want(False, names, ("all",))
-        return dict(taken_entry(TakenDeviceTensor, tf.constant(array), want).reductions)
+        want = SaveRequest(False, names, ("all",))
+        return dict(taken_entry(DeviceTensorCapture, tf.constant(array), want).reductions)
 
 
 class TestTakenTensor(AdapterContract):
     """The definition itself, by the way of a tensor of the host."""
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
-        want = Want(False, names, ("all",))
-        return dict(taken_entry(TakenTensor, tf.constant(array), want).reductions)
+        want = SaveRequest(False, names, ("all",))
+        return dict(taken_entry(TensorCapture, tf.constant(array), want).reductions)
 
 
 def test_all_reductions_at_once_are_those_one_by_one() -> None:
@@ -84,21 +84,21 @@ def test_all_reductions_at_once_are_those_one_by_one() -> None:
 
 def test_the_numbers_of_a_device_come_with_shape_and_type() -> None:
     tensor = tf.constant([[1.0, -2.0]], tf.bfloat16)
-    entry = taken_entry(TakenDeviceTensor, tensor, Want(True, ("max", "l1"), ("all",)))
+    entry = taken_entry(DeviceTensorCapture, tensor, SaveRequest(True, ("max", "l1"), ("all",)))
     assert entry.reductions == {"max": 1.0, "l1": 3.0}
     assert entry.shape == (1, 2)
     assert entry.dtype == "bfloat16"
     assert entry.value is not None
     assert entry.value.dtype == ml_dtypes.bfloat16
-    alone = taken_entry(TakenDeviceTensor, tensor, Want(False, ("max",), ("all",)))
+    alone = taken_entry(DeviceTensorCapture, tensor, SaveRequest(False, ("max",), ("all",)))
     assert alone.value is None
-    raw = taken_entry(TakenDeviceTensor, tensor, RAW)
+    raw = taken_entry(DeviceTensorCapture, tensor, RAW)
     assert raw.reductions == {}
 
 
 def test_totals_and_items_say_what_was_taken() -> None:
-    want = Want(True, ("max", "min"), ("a", "b"))
-    for kind in (TakenTensor, TakenDeviceTensor):
+    want = SaveRequest(True, ("max", "min"), ("a", "b"))
+    for kind in (TensorCapture, DeviceTensorCapture):
         taken = kind("x", tf.ones(10), want)
         assert list(taken.items()) == [("x", want, 56)]
         assert list(taken.totals()) == [(("a", "b"), 1, 56)]
@@ -220,10 +220,10 @@ def test_reductions_on_a_device_are_those_of_the_host(name: str) -> None:
     if value.dtype.kind == "c":
         wanted = [each for each in wanted if each.startswith("abs_")]
         wanted += ["l1", "l2", "nans", "infs", "zeros"]
-    want = Want(False, tuple(wanted), ("all",))
+    want = SaveRequest(False, tuple(wanted), ("all",))
     with np.errstate(all="ignore"):
         expected = compute_reductions(value, tuple(wanted))
-    found = dict(taken_entry(TakenDeviceTensor, tf.constant(value), want).reductions)
+    found = dict(taken_entry(DeviceTensorCapture, tf.constant(value), want).reductions)
     assert found.keys() == expected.keys()
     for key, number in expected.items():
         if key.removeprefix("abs_") == "prod" and name in ("large", "uint8"):
@@ -425,9 +425,9 @@ def test_fit_leaves_values_that_were_read(options: dict[str, Any]) -> None:
 
 
 def test_later_updates_do_not_reach_what_was_taken() -> None:
-    for kind in (TakenTensor, TakenDeviceTensor):
+    for kind in (TensorCapture, DeviceTensorCapture):
         variable = tf.Variable(tf.ones(4))
-        taken = kind("x", value_of(variable), Want(True, ("max",), ("all",)))
+        taken = kind("x", value_of(variable), SaveRequest(True, ("max",), ("all",)))
         variable.assign(tf.zeros(4))
         batch = StepBatch(0, ModeKeys.TRAIN, 0, [])
         taken.finish(batch)

@@ -14,7 +14,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.rules import run_rules
 from smdebug.storage.stores.base import open_store
 from smdebug.storage.stores.local import LocalStore
-from smdebug.storage.writer_lock import Claim
+from smdebug.storage.writer_lock import WriterLock
 from smdebug.testing import make_run
 from smdebug.trials import create_trial
 from smdebug.trials.convert import convert_run
@@ -156,25 +156,25 @@ def test_a_run_that_is_written_is_left_alone(tmp_path: Path) -> None:
     make_mixed(out, steps=[5])
     before = content(create_trial(str(out)))
     # Marked as finished, and yet somebody writes to it.
-    claim = Claim(LocalStore(out), WORKERS[1])
+    claim = WriterLock(LocalStore(out), WORKERS[1])
     claim.take()
     said = rf"a live process \(number {os.getpid()}\) writes to .*out as host b/1"
     for format in ("v1", "v2"):
         with pytest.raises(SMDebugRuntimeError, match=said):
             convert(run, out, format, force=True)
     assert content(create_trial(str(out))) == before
-    assert Claim(LocalStore(out), WORKERS[1]).holder() is not None
+    assert WriterLock(LocalStore(out), WORKERS[1]).holder() is not None
     claim.release()
 
     def refused(done: int, total: int) -> None:
         # While it is replaced, nobody else may begin to write.
         with pytest.raises(SMDebugRuntimeError, match="another live process"):
-            Claim(LocalStore(out), WORKERS[1]).check()
+            WriterLock(LocalStore(out), WORKERS[1]).check()
 
     chosen = Selection(create_trial(str(run)))
     convert_run(chosen, str(out), "v2", force=True, tell=refused)
     assert create_trial(str(out)).steps() == [0, 1]
-    Claim(LocalStore(out), WORKERS[1]).check()
+    WriterLock(LocalStore(out), WORKERS[1]).check()
 
 
 def test_a_run_in_a_store_that_may_be_written_is_left_alone(tmp_path: Path, bucket: str) -> None:

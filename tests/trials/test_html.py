@@ -17,7 +17,7 @@ from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.findings import Finding, write_findings
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.writer_lock import Claim
+from smdebug.storage.writer_lock import WriterLock
 from smdebug.testing import make_run
 from smdebug.trials.trial import Trial
 
@@ -141,7 +141,7 @@ def test_live_and_empty() -> None:
 def test_a_job_that_is_gone(tmp_path: Path) -> None:
     make_run(tmp_path / "run", end=False)
     # As a process that was killed leaves it: a lock that nobody holds.
-    claim = Claim(LocalStore(tmp_path / "run"), "worker_0")
+    claim = WriterLock(LocalStore(tmp_path / "run"), "worker_0")
     claim.take()
     trial = create_trial(str(tmp_path / "run"))
     assert "live" in shown(trial).text

@@ -21,7 +21,7 @@ def test_steps_stay_known_and_later_rows_there() -> None:
             writer.flush()
     trial = Trial("memory://run", store=store)
     before = trial.tensor("loss").series()[1]
-    trial.let_go_through(5)
+    trial.evict_until(5)
     assert trial.steps() == list(range(10))
     assert trial.tensor_names() == ["fc.weight", "loss"]
     assert set(trial.rows_between(0, 10, ["step"])["step"].to_pylist()) == set(range(6, 10))

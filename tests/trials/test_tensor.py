@@ -55,12 +55,12 @@ def place(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     return store
 
 
-def entry_of(rich: Rich, name: str, step: int, worker: str = "worker_0") -> Entry:
+def make_entry(rich: Rich, name: str, step: int, worker: str = "worker_0") -> Entry:
     return next(entry for entry in rich[1][worker, step].entries if entry.name == name)
 
 
 def raw_of(rich: Rich, name: str, step: int, worker: str = "worker_0") -> Any:
-    value = entry_of(rich, name, step, worker).value
+    value = make_entry(rich, name, step, worker).value
     assert value is not None
     return value
 
@@ -414,7 +414,7 @@ def test_reductions_are_computed_where_they_were_not_saved(
 def test_saved_reductions(trial: Trial, rich: Rich, worker: str) -> None:
     tensor = trial.tensor("gradient/fc")
     for step, mode_step in TRAIN_STEPS.items():
-        saved = entry_of(rich, "gradient/fc", step, worker).reductions
+        saved = make_entry(rich, "gradient/fc", step, worker).reductions
         expected = {
             ("l2", False): saved["l2"],
             ("mean", True): saved["abs_mean"],
@@ -505,7 +505,7 @@ def test_series_of_mixed_sources(trial: Trial, rich: Rich) -> None:
     assert steps.tolist() == [0, 2, 9]
     assert values.tolist() == [
         np.float32(truth(raw_of(rich, "mixed", 0), "l1")),
-        entry_of(rich, "mixed", 2).reductions["l1"],
+        make_entry(rich, "mixed", 2).reductions["l1"],
         np.float32(truth(raw_of(rich, "mixed", 9), "l1")),
     ]
     steps, values = trial.tensor("mixed").series("min")
@@ -515,10 +515,10 @@ def test_series_of_mixed_sources(trial: Trial, rich: Rich) -> None:
 def test_series_of_some_steps(trial: Trial, rich: Rich) -> None:
     steps, values = trial.tensor("loss").series(mode=TRAIN, steps=[2, 3, 7])
     np.testing.assert_array_equal(steps, [2, 7])
-    np.testing.assert_array_equal(values, [entry_of(rich, "loss", step).value for step in (2, 9)])
+    np.testing.assert_array_equal(values, [make_entry(rich, "loss", step).value for step in (2, 9)])
     steps, norms = trial.tensor("fc/weight:0").series("l2", steps=[4])
     np.testing.assert_array_equal(steps, [4])
-    value = entry_of(rich, "fc/weight:0", 4).value
+    value = make_entry(rich, "fc/weight:0", 4).value
     assert value is not None
     np.testing.assert_allclose(norms, np.linalg.norm(value.astype(np.float64)), rtol=1e-6)
     assert [len(each) for each in trial.tensor("loss").series(steps=[])] == [0, 0]

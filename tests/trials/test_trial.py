@@ -23,7 +23,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.writer_lock import Claim
+from smdebug.storage.writer_lock import WriterLock
 from smdebug.testing.runs import make_run
 from smdebug.trials import StepState, Tensor, Trial, create_trial
 
@@ -589,7 +589,7 @@ def test_workers_that_close_one_after_the_other(tmp_path: Path, format: str) -> 
 
 
 def test_the_end_of_one_worker_does_not_complete_the_steps_of_another(tmp_path: Path) -> None:
-    claim = Claim(LocalStore(tmp_path), "b")
+    claim = WriterLock(LocalStore(tmp_path), "b")
     claim.take()
     make_run(tmp_path, range(2), ["b"], num_workers=2, end=False)
     make_run(tmp_path, range(5), ["a"], num_workers=2, end=True)

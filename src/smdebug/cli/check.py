@@ -18,7 +18,7 @@ from smdebug.storage.check.run import check_run
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from smdebug.storage.check.report import CheckReport, Damage, Remark
+    from smdebug.storage.check.report import CheckError, CheckNote, CheckReport
 
 
 def check(run: RunPath, as_json: AsJson = False) -> None:
@@ -55,7 +55,7 @@ def _show(report: CheckReport, out: Console) -> None:
     out.print(Text(_summary(report), style), soft_wrap=True)
 
 
-def _where(damage: Damage) -> str:
+def _where(damage: CheckError) -> str:
     parts = [
         ("row", damage.row),
         ("offset", damage.offset),
@@ -66,7 +66,7 @@ def _where(damage: Damage) -> str:
     return ", ".join(told) or (f"worker {damage.worker}" if damage.worker else "")
 
 
-def _said(remark: Remark) -> str:
+def _said(remark: CheckNote) -> str:
     size = "" if remark.bytes is None else f", {remark.bytes:,} bytes"
     more = ", ..." if len(remark.files) > 3 else ""
     return f"{remark.what}: {remark.count}{size} ({', '.join(remark.files[:3])}{more})"

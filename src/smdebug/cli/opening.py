@@ -15,7 +15,7 @@ from smdebug.exceptions import (
 )
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.stores.base import open_store
-from smdebug.storage.stores.retrying import READING_SECONDS, patient
+from smdebug.storage.stores.retrying import READING_SECONDS, retrying
 from smdebug.trials.create import create_trial
 from smdebug.trials.finding import is_run
 from smdebug.trials.opening import require_place
@@ -60,7 +60,7 @@ def open_place(path: str) -> Store:
             raise TrialNotFound(f"{store.url} is empty")
     except TrialNotFound as error:
         raise _no_run(path, error) from error
-    return patient(store, READING_SECONDS)
+    return retrying(store, READING_SECONDS)
 
 
 def mode_named(name: str | None) -> ModeKeys:

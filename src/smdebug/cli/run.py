@@ -13,18 +13,18 @@ from smdebug.cli.program import Program
 from smdebug.cli.terminal import say
 from smdebug.config import environment
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.json_config import parse_job_file, read_json_object, unwrapped
+from smdebug.config.json_config import parse_json_config, read_json_object, unwrapped
 from smdebug.exceptions import SMDebugValueError
 from smdebug.instrument.start import attach
 from smdebug.rules.registry import RuleSpec
-from smdebug.storage.end_marker import EndMark
+from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.stores.base import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from smdebug.config.options import HookOptions
-    from smdebug.instrument.job import AttachedJob
+    from smdebug.instrument.job import InstrumentedJob
 
 _HELP = (
     "Runs a training script, unmodified, with a hook on what it trains.\n\n"
@@ -70,7 +70,7 @@ class Launch:
 
         return watched
 
-    def _report(self, job: AttachedJob) -> None:
+    def _report(self, job: InstrumentedJob) -> None:
         if job.made is not None:
             job.made.close()
         if environment.distributed_rank()[0] > 0:
@@ -141,7 +141,7 @@ def run(
         }
         _lay_over(description, parameters, save)
         chosen = _choose_place(description, out, target)
-        options = parse_job_file(description, "smdebug run").options
+        options = parse_json_config(description, "smdebug run").options
         for rule in options.rules:
             # Here, and not when training begins.
             RuleSpec(rule).needs()
@@ -173,7 +173,7 @@ def _require_free(options: HookOptions) -> None:
     """Refuses a finished run now: the hook would do so when training begins."""
     if options.resume or options.out_dir is None:
         return
-    mark = EndMark.of(open_store(options.out_dir))
+    mark = EndMarker.of(open_store(options.out_dir))
     if mark is not None and not mark.interrupted:
         raise SMDebugValueError(
             f"--out must be a place without a finished run, got {options.out_dir}, which has one; "

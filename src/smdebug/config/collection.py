@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.lenient_json import parse_strictly
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.config.save_config import SaveConfig, SaveConfigMode
@@ -117,7 +117,7 @@ class Collection:
         save_histogram: bool = True,
         exclude_regex: Any = None,
     ) -> None:
-        self.name = collection_name(checks.text("collection name", name))
+        self.name = collection_name(validation.text("collection name", name))
         self._patterns: dict[str, re.Pattern[str] | ForeignRegex] = {}
         self.include_regex: list[str] = []
         self.exclude_regex: list[str] = []
@@ -126,7 +126,7 @@ class Collection:
         self.tensor_names = tensor_names
         self.reduction_config = reduction_config
         self.save_config = save_config
-        self.save_histogram = checks.boolean(self._key("save_histogram"), save_histogram)
+        self.save_histogram = validation.boolean(self._key("save_histogram"), save_histogram)
 
     def include(self, include_regex: Any) -> None:
         """Adds regexes: a string, an object with a `name`, or lists of them."""
@@ -138,7 +138,7 @@ class Collection:
 
     def add(self, tensor_names: Any) -> None:
         """Adds tensor names: a string, an object with a `name`, or lists of them."""
-        self._tensor_names.update(checks.names(self._key("tensor name"), tensor_names))
+        self._tensor_names.update(validation.names(self._key("tensor name"), tensor_names))
 
     def matches(self, tensor_name: str) -> bool:
         """Tells whether a tensor of this name belongs to the collection."""
@@ -170,9 +170,9 @@ class Collection:
         if names is not None and not isinstance(names, list | set):
             raise SMDebugTypeError(
                 f"{self._key('tensor_names')} must be a list or a set of strings, "
-                f"got {checks.shown(names)}"
+                f"got {validation.short_repr(names)}"
             )
-        self._tensor_names = set(checks.names(self._key("tensor_names"), names))
+        self._tensor_names = set(validation.names(self._key("tensor_names"), names))
 
     def add_tensor_name(self, tname: str) -> None:
         """Adds one tensor name."""
@@ -199,7 +199,7 @@ class Collection:
         ):
             raise SMDebugTypeError(
                 f"{self._key('save_config')} must be a SaveConfig or a dict of modes to "
-                f"SaveConfigMode, got {checks.shown(save_config)}"
+                f"SaveConfigMode, got {validation.short_repr(save_config)}"
             )
         self._save_config = None if save_config is None else SaveConfig.parse(save_config)
 
@@ -213,7 +213,7 @@ class Collection:
         if not isinstance(reduction_config, ReductionConfig | None):
             raise SMDebugTypeError(
                 f"{self._key('reduction_config')} must be a ReductionConfig, "
-                f"got {checks.shown(reduction_config)}"
+                f"got {validation.short_repr(reduction_config)}"
             )
         self._reduction_config = reduction_config
 
@@ -263,9 +263,11 @@ class Collection:
     @classmethod
     def from_dict(cls, params: Mapping[str, Any]) -> Collection:
         """Makes a collection from an entry of a collections file; unknown keys are passed over."""
-        params = checks.mapping("collection", params)
+        params = validation.mapping("collection", params)
         if "name" not in params:
-            raise SMDebugValueError(f"collection must have a name, got {checks.shown(params)}")
+            raise SMDebugValueError(
+                f"collection must have a name, got {validation.short_repr(params)}"
+            )
         collection = cls(
             params["name"],
             include_regex=params.get("include_regex"),
@@ -314,7 +316,7 @@ class Collection:
         return f"collection {self.name!r}: {argument}"
 
     def _checked(self, argument: str, value: Any) -> list[str]:
-        regexes = checks.names(self._key(argument), value)
+        regexes = validation.names(self._key(argument), value)
         for regex in regexes:
             self._pattern(argument, regex)
         return regexes
@@ -322,7 +324,7 @@ class Collection:
     def _pattern(self, argument: str, regex: str) -> re.Pattern[str] | ForeignRegex:
         # Looked up, not kept in a list: scripts append to include_regex, which is a plain list.
         if regex not in self._patterns:
-            self._patterns[regex] = checks.regex(self._key(argument), regex)
+            self._patterns[regex] = validation.regex(self._key(argument), regex)
         return self._patterns[regex]
 
     def _found(self, argument: str, tensor_name: str) -> bool:

@@ -7,7 +7,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import Collection, collection_name
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.config.save_config import SaveConfig
@@ -48,7 +48,7 @@ class CollectionManager:
 
     def create_collection(self, name: str) -> Collection:
         """Returns the collection of this name, made now if there is none."""
-        exact = checks.text("collection name", name)
+        exact = validation.text("collection name", name)
         name = exact if exact in self.collections else collection_name(exact)
         if name not in self.collections:
             self.collections[name] = self.collection_class(name)
@@ -62,7 +62,7 @@ class CollectionManager:
             self.create_collection(arg)
         else:
             raise SMDebugTypeError(
-                f"collection must be a Collection or a name, got {checks.shown(arg)} "
+                f"collection must be a Collection or a name, got {validation.short_repr(arg)} "
                 f"of type {type(arg).__name__}"
             )
 
@@ -84,7 +84,7 @@ class CollectionManager:
         near = difflib.get_close_matches(str(name), self.collections, n=3)
         raise SMDebugValueError(
             f"collection must be one of {', '.join(near or self.collections) or 'none'}, "
-            f"got {checks.shown(name)}"
+            f"got {validation.short_repr(name)}"
         )
 
     def overlay(self, collection: Collection) -> Collection:
@@ -99,7 +99,7 @@ class CollectionManager:
 
     def set_num_workers(self, num_workers: int) -> None:
         """Sets how many workers write to the run."""
-        self._meta["num_workers"] = checks.whole_number("num_workers", num_workers, minimum=1)
+        self._meta["num_workers"] = validation.whole_number("num_workers", num_workers, minimum=1)
 
     def get_num_workers(self) -> int:
         """Returns how many workers write to the run."""
@@ -112,12 +112,12 @@ class CollectionManager:
 
     def update_meta(self, meta: Mapping[str, Any]) -> None:
         """Adds metadata; what cannot be written as JSON is refused."""
-        meta = checks.mapping("meta", meta)
+        meta = validation.mapping("meta", meta)
         try:
             json.dumps(dict(meta))
         except (TypeError, ValueError) as error:
             raise SMDebugValueError(
-                f"meta must be what JSON can hold, got {checks.shown(meta)}: {error}"
+                f"meta must be what JSON can hold, got {validation.short_repr(meta)}: {error}"
             ) from error
         num_workers = meta.get("num_workers", self._meta["num_workers"])
         self._meta.update(meta)
@@ -146,7 +146,7 @@ class CollectionManager:
             data = json.loads(json_str)
         except (TypeError, ValueError) as error:
             raise SMDebugValueError(
-                f"collections must be JSON text, got {checks.shown(json_str)}: {error}"
+                f"collections must be JSON text, got {validation.short_repr(json_str)}: {error}"
             ) from error
         return cls.from_json_dict(data)
 
@@ -161,20 +161,20 @@ class CollectionManager:
             work: what may be spent on its regexes where the file is somebody else's; see
                 `ForeignRegex`. When None they are the user's own, and those of `re`.
         """
-        top = checks.mapping("collections file", data)
-        entries = checks.mapping(
+        top = validation.mapping("collections file", data)
+        entries = validation.mapping(
             "key 'collections' of the collections file", top.get("collections")
         )
         manager = cls()
         for name, entry in entries.items():
-            fields = checks.mapping(f"collection {name!r}", entry)
+            fields = validation.mapping(f"collection {name!r}", entry)
             foreign = {} if work is None else _foreign(name, fields, work)
             readable = {**fields, **dict.fromkeys(foreign), "name": fields.get("name", name)}
             readable.update(_readable(name, readable))
             collection = manager.collections[name] = cls.collection_class.from_dict(readable)
             for argument, regexes in foreign.items():
                 collection.take_foreign(argument, regexes)
-        manager.update_meta(checks.mapping("_meta", top.get("_meta") or {}))
+        manager.update_meta(validation.mapping("_meta", top.get("_meta") or {}))
         return manager
 
     @classmethod
@@ -201,7 +201,7 @@ def _foreign(
     found: dict[str, dict[str, ForeignRegex]] = {}
     for argument in ("include_regex", "exclude_regex"):
         try:
-            regexes = checks.names(argument, fields.get(argument))
+            regexes = validation.names(argument, fields.get(argument))
         except SMDebugError as error:
             _logger.warning("collection %r: %s is ignored: %s", name, argument, error)
             regexes = []

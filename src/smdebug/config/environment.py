@@ -6,7 +6,7 @@ import os
 import socket
 from dataclasses import dataclass
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 
 DEFAULT_CONFIG_FILE_PATH = "/opt/ml/input/config/debughookconfig.json"
 DEFAULT_TENSORBOARD_CONFIG_FILE_PATH = "/opt/ml/input/config/tensorboardoutputconfig.json"
@@ -127,7 +127,7 @@ def storage_format() -> str:
     name, value = _read("SMDEBUG_FORMAT")
     if value is None:
         return "v1" if in_sagemaker() else "v2"
-    return checks.choice(name, value.lower(), ("v1", "v2"))
+    return validation.choice(name, value.lower(), ("v1", "v2"))
 
 
 def metrics_directory() -> str | None:
@@ -147,7 +147,7 @@ def in_sagemaker() -> bool:
 
 def training_end_delay() -> float:
     """Returns the seconds to wait before the last refresh of a finished trial."""
-    return checks.seconds(*_required("SMDEBUG_TRAINING_END_DELAY_REFRESH"))
+    return validation.seconds(*_required("SMDEBUG_TRAINING_END_DELAY_REFRESH"))
 
 
 def incomplete_step_wait_window() -> int:
@@ -170,7 +170,7 @@ def wants_log() -> bool:
 def log_level() -> str:
     """Returns the log level in lower case; `off` is one of them."""
     name, value = _required("SMDEBUG_LOG_LEVEL")
-    return checks.choice(name, value.lower(), _LOG_LEVELS)
+    return validation.choice(name, value.lower(), _LOG_LEVELS)
 
 
 def log_context() -> str:
@@ -190,7 +190,7 @@ def log_all_to_stdout() -> bool:
 
 def store_retry_seconds() -> float:
     """Returns how long to go on trying to write to an object store that does not take anything."""
-    return checks.seconds(*_required("SMDEBUG_STORE_RETRY_SECONDS"))
+    return validation.seconds(*_required("SMDEBUG_STORE_RETRY_SECONDS"))
 
 
 def aws_region() -> str | None:
@@ -205,7 +205,7 @@ def rule_stop_signal_file() -> str | None:
 
 def rule_stop_grace_seconds() -> float:
     """Returns how long a rule may go on after it was told to stop."""
-    return checks.seconds(*_required("rule_stop_grace_time_secs"))
+    return validation.seconds(*_required("rule_stop_grace_time_secs"))
 
 
 def distributed_rank() -> tuple[int, int]:
@@ -213,7 +213,9 @@ def distributed_rank() -> tuple[int, int]:
     (rank_name, rank), (count_name, count) = _read("RANK"), _read("WORLD_SIZE")
     if rank is None or count is None:
         return 0, 1
-    return checks.whole_number(rank_name, rank), checks.whole_number(count_name, count, minimum=1)
+    return validation.whole_number(rank_name, rank), validation.whole_number(
+        count_name, count, minimum=1
+    )
 
 
 def _read(name: str) -> tuple[str, str | None]:
@@ -238,7 +240,7 @@ def _required(name: str) -> tuple[str, str]:
 
 def _switch(name: str) -> bool:
     spelling, value = _required(name)
-    return checks.choice(spelling, value.lower(), (*_TRUE, *_FALSE)) in _TRUE
+    return validation.choice(spelling, value.lower(), (*_TRUE, *_FALSE)) in _TRUE
 
 
 def _count(name: str) -> int:
@@ -248,4 +250,4 @@ def _count(name: str) -> int:
         number: object = float(value)
     except ValueError:
         number = value
-    return checks.whole_number(spelling, number)
+    return validation.whole_number(spelling, number)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import environment
-from smdebug.config import validation as checks
+from smdebug.config import environment, validation
 from smdebug.config.collection import Collection
 from smdebug.config.lenient_json import parse_json
 from smdebug.config.options import HookOptions
@@ -56,14 +55,14 @@ _NEAR_AT_TOP = 0.85
 _logger = logging.getLogger("smdebug.config")
 
 # What a hook can be made from: a file, or what would be in it.
-JobSource = str | Path | Mapping[str, Any]
+JsonConfigSource = str | Path | Mapping[str, Any]
 
 # Fields of a schedule by the mode they are for; None holds those for all modes.
 _Schedule = dict[ModeKeys | None, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class JobFile:
+class JsonConfig:
     """What a job file says.
 
     Attributes:
@@ -78,9 +77,11 @@ class JobFile:
     path: str
 
 
-def read_job_file(
-    source: JobSource | None = None, *, default_save_interval: int = DEFAULT_SAVE_CONFIG_INTERVAL
-) -> JobFile:
+def read_json_config(
+    source: JsonConfigSource | None = None,
+    *,
+    default_save_interval: int = DEFAULT_SAVE_CONFIG_INTERVAL,
+) -> JsonConfig:
     """Reads a job file.
 
     Args:
@@ -93,24 +94,26 @@ def read_job_file(
         SMDebugValueError: something in it makes no sense; the message names the file and the key.
 
     Example:
-        >>> read_job_file("job.json").options.save_config  # doctest: +SKIP
+        >>> read_json_config("job.json").options.save_config  # doctest: +SKIP
     """
     if isinstance(source, Mapping):
-        return parse_job_file(source, "the dict", default_save_interval=default_save_interval)
+        return parse_json_config(source, "the dict", default_save_interval=default_save_interval)
     path = str(source or environment.config_file_path())
-    return parse_job_file(read_json_object(path), path, default_save_interval=default_save_interval)
+    return parse_json_config(
+        read_json_object(path), path, default_save_interval=default_save_interval
+    )
 
 
-def parse_job_file(
+def parse_json_config(
     data: Mapping[str, Any],
     path: str = "job file",
     *,
     default_save_interval: int = DEFAULT_SAVE_CONFIG_INTERVAL,
-) -> JobFile:
-    """Makes a JobFile of the parsed contents of a job file; `path` is for the error messages."""
+) -> JsonConfig:
+    """Makes a JsonConfig of the parsed contents of a job file; `path` is for the error messages."""
     with _located(path):
         data = unwrapped(data)
-        checks.unknown_keys(data, TOP_KEYS, _NEAR_AT_TOP)
+        validation.unknown_keys(data, TOP_KEYS, _NEAR_AT_TOP)
         out_dir = _out_dir(data)
         params = _object("HookParameters", data.get("HookParameters"))
         entries = _entries(data.get("CollectionConfigurations"))
@@ -125,7 +128,7 @@ def parse_job_file(
         collections.append(_collection(path, name, entry, hook, default_save_interval))
     names = [collection.name for collection in collections]
     options = _options(f"{path}: HookParameters", params, out_dir, save_config, names)
-    return JobFile(options.saving_every(default_save_interval), tuple(collections), path)
+    return JsonConfig(options.saving_every(default_save_interval), tuple(collections), path)
 
 
 def unwrapped(data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -136,7 +139,7 @@ def unwrapped(data: Mapping[str, Any]) -> Mapping[str, Any]:
         {'LocalPath': 'run'}
     """
     inner = data.get(REQUEST_KEY)
-    return data if inner is None else checks.mapping(REQUEST_KEY, inner)
+    return data if inner is None else validation.mapping(REQUEST_KEY, inner)
 
 
 def read_tensorboard_dir(path: str | Path | None = None) -> str | None:
@@ -176,7 +179,7 @@ def _out_dir(data: Mapping[str, Any]) -> str:
     keys = ("LocalPath",) if environment.in_sagemaker() else ("LocalPath", "S3OutputPath")
     for key in keys:
         if data.get(key) is not None:
-            return checks.text(key, data[key])
+            return validation.text(key, data[key])
     return DEFAULT_SAGEMAKER_OUTDIR
 
 
@@ -186,7 +189,7 @@ def _local_path(path: str | Path) -> str | None:
     except FileNotFoundError:
         return None
     with _located(str(path)):
-        return None if local_path is None else checks.text("LocalPath", local_path)
+        return None if local_path is None else validation.text("LocalPath", local_path)
 
 
 def _options(
@@ -198,7 +201,7 @@ def _options(
 ) -> HookOptions:
     given = {key: params[key] for key in _PLAIN_OPTIONS if params.get(key) is not None}
     with _located(place):
-        lists = {key: checks.comma_list(key, params.get(key)) for key in _LIST_OPTIONS}
+        lists = {key: validation.comma_list(key, params.get(key)) for key in _LIST_OPTIONS}
         return HookOptions(
             out_dir=out_dir,
             save_config=save_config,
@@ -211,8 +214,8 @@ def _options(
 
 def _collection_name(place: str, entry: Mapping[str, Any]) -> str:
     with _located(place):
-        checks.unknown_keys(entry, COLLECTION_KEYS, _NEAR_AT_TOP)
-        return checks.text("CollectionName", entry.get("CollectionName"))
+        validation.unknown_keys(entry, COLLECTION_KEYS, _NEAR_AT_TOP)
+        return validation.text("CollectionName", entry.get("CollectionName"))
 
 
 def _collection(
@@ -228,8 +231,8 @@ def _collection(
         histogram = params.get("save_histogram")
         return Collection(
             name,
-            include_regex=checks.comma_list("include_regex", params.get("include_regex")),
-            exclude_regex=checks.comma_list("exclude_regex", params.get("exclude_regex")),
+            include_regex=validation.comma_list("include_regex", params.get("include_regex")),
+            exclude_regex=validation.comma_list("exclude_regex", params.get("exclude_regex")),
             reduction_config=_reduction_config(place, params),
             save_config=_save_config([hook, own], default_save_interval) if own else None,
             save_histogram=True if histogram is None else histogram,
@@ -248,10 +251,13 @@ def _schedule(params: Mapping[str, Any]) -> _Schedule:
         field = "start_step" if field == START_STEP_ALIAS else field
         if field in fields:
             raise SMDebugValueError(
-                f"{key} must not be given beside another name for it, got {checks.shown(value)}"
+                f"{key} must not be given beside another name for it, "
+                f"got {validation.short_repr(value)}"
             )
         if field in ("save_steps", "when_nan") and value is not None:
-            value = _steps(key, value) if field == "save_steps" else checks.comma_list(key, value)
+            value = (
+                _steps(key, value) if field == "save_steps" else validation.comma_list(key, value)
+            )
         fields[field] = check_save_field(field, value, key)
     return schedule
 
@@ -259,10 +265,10 @@ def _schedule(params: Mapping[str, Any]) -> _Schedule:
 def _steps(key: str, value: object) -> list[int]:
     if not isinstance(value, str | list):
         raise SMDebugValueError(
-            f"{key} must be step numbers with commas or a list, got {checks.shown(value)}"
+            f"{key} must be step numbers with commas or a list, got {validation.short_repr(value)}"
         )
     items = value.split(",") if isinstance(value, str) else value
-    return [checks.whole_number(key, item) for item in items]
+    return [validation.whole_number(key, item) for item in items]
 
 
 def _save_config(levels: list[_Schedule], default_save_interval: int) -> SaveConfig:
@@ -288,18 +294,18 @@ def _reduction_config(place: str, params: Mapping[str, Any]) -> ReductionConfig 
             names = " and ".join(flags)
             _logger.warning("%s: %s has no effect without reductions", place, names)
         return None
-    values = {key: checks.boolean(key, params[key]) for key in flags}
+    values = {key: validation.boolean(key, params[key]) for key in flags}
     return ReductionConfig.from_dict({"reductions": params["reductions"], **values})
 
 
 def _warn_of_unknown(place: str, params: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    unknown = checks.unknown_keys(params, (*known, *MODE_KEYS))
+    unknown = validation.unknown_keys(params, (*known, *MODE_KEYS))
     if unknown:
         _logger.warning("%s: unknown keys are ignored: %s", place, ", ".join(unknown))
 
 
 def _object(key: str, value: object) -> Mapping[str, Any]:
-    return {} if value is None else checks.mapping(key, value)
+    return {} if value is None else validation.mapping(key, value)
 
 
 def _entries(value: object) -> list[Mapping[str, Any]]:
@@ -307,10 +313,10 @@ def _entries(value: object) -> list[Mapping[str, Any]]:
         return []
     if not isinstance(value, list):
         raise SMDebugValueError(
-            f"CollectionConfigurations must be a list, got {checks.shown(value)}"
+            f"CollectionConfigurations must be a list, got {validation.short_repr(value)}"
         )
     return [
-        checks.mapping(f"CollectionConfigurations[{number}]", entry)
+        validation.mapping(f"CollectionConfigurations[{number}]", entry)
         for number, entry in enumerate(value)
     ]
 

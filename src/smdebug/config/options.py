@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from smdebug.addresses import checked_address
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import collection_name
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.config.save_config import DEFAULT_SAVE_CONFIG_INTERVAL, SaveConfig, SaveConfigMode
@@ -109,25 +109,27 @@ class HookOptions:
     ) -> None:
         values = {
             "out_dir": _location("out_dir", out_dir),
-            "export_tensorboard": checks.boolean("export_tensorboard", export_tensorboard),
+            "export_tensorboard": validation.boolean("export_tensorboard", export_tensorboard),
             "tensorboard_dir": _location("tensorboard_dir", tensorboard_dir),
-            "dry_run": checks.boolean("dry_run", dry_run),
+            "dry_run": validation.boolean("dry_run", dry_run),
             "reduction_config": _reduction_config(reduction_config),
             "save_config": SaveConfig.parse(save_config),
             "include_regex": _regexes("include_regex", include_regex),
             "include_collections": _collection_names("include_collections", include_collections),
-            "save_all": checks.boolean("save_all", save_all),
-            "include_workers": checks.choice("include_workers", include_workers, ("one", "all")),
-            "worker": None if worker is None else checks.text("worker", worker),
-            "format": None if format is None else checks.choice("format", format, FORMATS),
-            "queue_bytes": checks.whole_number("queue_bytes", queue_bytes, minimum=1),
+            "save_all": validation.boolean("save_all", save_all),
+            "include_workers": validation.choice(
+                "include_workers", include_workers, ("one", "all")
+            ),
+            "worker": None if worker is None else validation.text("worker", worker),
+            "format": None if format is None else validation.choice("format", format, FORMATS),
+            "queue_bytes": validation.whole_number("queue_bytes", queue_bytes, minimum=1),
             "flush_seconds": _optional_seconds("flush_seconds", flush_seconds),
-            "on_error": checks.choice("on_error", on_error, ("warn", "raise")),
+            "on_error": validation.choice("on_error", on_error, ("warn", "raise")),
             "rules": rule_list(rules),
-            "on_finding": checks.choice("on_finding", on_finding, ("warn", "stop")),
-            "before_update": checks.boolean("before_update", before_update),
+            "on_finding": validation.choice("on_finding", on_finding, ("warn", "stop")),
+            "before_update": validation.boolean("before_update", before_update),
             "actions": actions,
-            "resume": checks.boolean("resume", resume),
+            "resume": validation.boolean("resume", resume),
         }
         _require_rules(values)
         for name, value in {**values, "_scheduled": save_config is not None}.items():
@@ -169,7 +171,7 @@ def _location(key: str, value: object) -> str | None:
         return None
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    location = checks.text(key, value)
+    location = validation.text(key, value)
     try:
         checked_address(location)
     except SMDebugValueError as error:
@@ -180,7 +182,7 @@ def _location(key: str, value: object) -> str | None:
         return str(Path(location).expanduser())
     except RuntimeError as error:
         raise SMDebugValueError(
-            f"{key} must be a directory or a URL, got {checks.shown(location)}: {error}"
+            f"{key} must be a directory or a URL, got {validation.short_repr(location)}: {error}"
         ) from error
 
 
@@ -189,20 +191,20 @@ def _reduction_config(value: object) -> ReductionConfig:
         return ReductionConfig(save_raw_tensor=True)
     if not isinstance(value, ReductionConfig):
         raise SMDebugTypeError(
-            f"reduction_config must be a ReductionConfig, got {checks.shown(value)}"
+            f"reduction_config must be a ReductionConfig, got {validation.short_repr(value)}"
         )
     return value
 
 
 def _regexes(key: str, value: object) -> tuple[str, ...]:
-    regexes = tuple(checks.names(key, value))
+    regexes = tuple(validation.names(key, value))
     for regex in regexes:
-        checks.regex(key, regex)
+        validation.regex(key, regex)
     return regexes
 
 
 def _collection_names(key: str, value: object) -> tuple[str, ...]:
-    names = [collection_name(checks.text(key, name)) for name in checks.names(key, value)]
+    names = [collection_name(validation.text(key, name)) for name in validation.names(key, value)]
     return tuple(dict.fromkeys(names))
 
 
@@ -240,4 +242,4 @@ def _require_rules(values: Mapping[str, Any]) -> None:
 
 
 def _optional_seconds(key: str, value: object) -> float | None:
-    return None if value is None else checks.seconds(key, value)
+    return None if value is None else validation.seconds(key, value)

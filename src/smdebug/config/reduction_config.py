@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.lenient_json import parse_strictly
 from smdebug.exceptions import SMDebugValueError
 from smdebug.reductions import ALLOWED_NORMS, ALLOWED_REDUCTIONS, COUNTS, canonical_reduction
@@ -107,11 +107,11 @@ class ReductionConfig:
         """
         if params is None:
             return None
-        params = checks.mapping("reduction_config", params)
-        checks.unknown_keys(params, _KEYS)
+        params = validation.mapping("reduction_config", params)
+        validation.unknown_keys(params, _KEYS)
         groups: dict[str, list[str]] = {}
         for key in ("reductions", "more_reductions"):
-            for name in checks.comma_list(key, params.get(key)):
+            for name in validation.comma_list(key, params.get(key)):
                 groups.setdefault(_group_of(name), []).append(name.removeprefix("abs_"))
         return cls(
             **groups,
@@ -161,11 +161,11 @@ def _checked(key: str, value: Iterable[str] | None, allowed: tuple[str, ...]) ->
     """
     names: dict[str, None] = {}
     given = sorted(value) if isinstance(value, set | frozenset) else value
-    for name in checks.comma_list(key, given):
+    for name in validation.comma_list(key, given):
         plain = name.removesuffix("_norm") if allowed is ALLOWED_NORMS else name
         if plain not in allowed:
             raise SMDebugValueError(
-                f"{key} must be of {', '.join(allowed)}, got {checks.shown(name)}"
+                f"{key} must be of {', '.join(allowed)}, got {validation.short_repr(name)}"
             )
         names[canonical_reduction(plain, abs=key.startswith("abs_"))] = None
     return sorted(names, key=_UNKNOWN_TO_SMDEBUG_1.__contains__)
@@ -179,5 +179,5 @@ def _group_of(name: str) -> str:
 
 def _flag(key: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise SMDebugValueError(f"{key} must be True or False, got {checks.shown(value)}")
+        raise SMDebugValueError(f"{key} must be True or False, got {validation.short_repr(value)}")
     return value

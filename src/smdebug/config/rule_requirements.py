@@ -12,7 +12,7 @@ _REPORTED = SM_METRIC_COLLECTIONS | {CollectionKeys.SCALARS}
 
 
 @dataclass(frozen=True)
-class Need:
+class TensorRequirement:
     """Tensors that a rule reads, and what it reads of them.
 
     Attributes:

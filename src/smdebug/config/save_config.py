@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.lenient_json import parse_strictly
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
@@ -43,19 +43,19 @@ def check_save_field(field: str, value: object, key: str | None = None) -> Any:
     if value is None:
         return None
     if field == "save_steps":
-        return checks.step_list(key, value)
+        return validation.step_list(key, value)
     if field == "when_nan":
         return _patterns(key, value)
-    return checks.whole_number(key, value, minimum=1 if field == "save_interval" else 0)
+    return validation.whole_number(key, value, minimum=1 if field == "save_interval" else 0)
 
 
 def _patterns(key: str, value: object) -> list[str]:
     try:
-        patterns = checks.names(key, value)
+        patterns = validation.names(key, value)
     except SMDebugTypeError as error:
         raise SMDebugValueError(str(error)) from error
     for pattern in patterns:
-        checks.regex(key, pattern)
+        validation.regex(key, pattern)
     return patterns
 
 
@@ -104,7 +104,8 @@ class SaveConfigMode:
             if start_step is not None:
                 raise SMDebugValueError(
                     "start_step and skip_num_steps must not be given together, they are the same; "
-                    f"got {checks.shown(start_step)} and {checks.shown(skip_num_steps)}"
+                    f"got {validation.short_repr(start_step)} "
+                    f"and {validation.short_repr(skip_num_steps)}"
                 )
             start_step = skip_num_steps
         start = check_save_field("start_step", start_step, start_key)
@@ -150,7 +151,7 @@ class SaveConfigMode:
         """Makes a schedule from its fields; those not given come from `default_values`."""
         known = (*SAVE_FIELDS, START_STEP_ALIAS)
         # A stored file may carry keys of a later version: those are passed over.
-        checks.unknown_keys(params, known)
+        validation.unknown_keys(params, known)
         given = {key: value for key, value in params.items() if key in known}
         defaults = dict(default_values or {})
         if START_STEP_ALIAS in given:
@@ -219,7 +220,7 @@ class SaveConfig:
                 "SaveConfig: mode_save_configs is given, the other arguments are unused"
             )
         self.mode_save_configs = dict.fromkeys(ModeKeys)
-        for mode, config in checks.mapping("mode_save_configs", mode_save_configs).items():
+        for mode, config in validation.mapping("mode_save_configs", mode_save_configs).items():
             if config is None:
                 _check_mode(mode)
             else:
@@ -246,7 +247,7 @@ class SaveConfig:
             return cls.from_dict(params)
         raise SMDebugTypeError(
             "save_config must be a SaveConfig, a SaveConfigMode or a dict, "
-            f"got {checks.shown(params)} of type {type(params).__name__}"
+            f"got {validation.short_repr(params)} of type {type(params).__name__}"
         )
 
     @classmethod
@@ -270,19 +271,19 @@ class SaveConfig:
             >>> config == SaveConfig(save_interval=4)
             True
         """
-        params = checks.mapping("save_config", params)
+        params = validation.mapping("save_config", params)
         known = (*SAVE_FIELDS, START_STEP_ALIAS)
         if not params or all(key in known for key in params):
             return cls.from_save_config_mode(SaveConfigMode.from_dict(params, default_values))
         named = (key for key in params if isinstance(key, str) and key.upper() not in _MODE_NAMES)
-        checks.unknown_keys(named, known)
+        validation.unknown_keys(named, known)
         configs: dict[ModeKeys, SaveConfigMode | None] = {}
         for key, value in params.items():
             mode = _mode_named(key)
             if value is None or isinstance(value, SaveConfigMode):
                 configs[mode] = value
             else:
-                fields = checks.mapping(f"save_config of mode {mode.name}", value)
+                fields = validation.mapping(f"save_config of mode {mode.name}", value)
                 configs[mode] = SaveConfigMode.from_dict(fields, default_values)
         return cls(configs)
 
@@ -312,7 +313,7 @@ class SaveConfig:
         if not isinstance(save_config_mode, SaveConfigMode):
             raise SMDebugValueError(
                 f"save_config of mode {mode.name} must be a SaveConfigMode, "
-                f"got {checks.shown(save_config_mode)}"
+                f"got {validation.short_repr(save_config_mode)}"
             )
         self.mode_save_configs[mode] = save_config_mode
 
@@ -354,7 +355,7 @@ def _check_mode(mode: object) -> ModeKeys:
     if not isinstance(mode, ModeKeys):
         raise SMDebugValueError(
             f"mode must be one of modes.{', modes.'.join(m.name for m in ModeKeys)}, "
-            f"got {checks.shown(mode)}"
+            f"got {validation.short_repr(mode)}"
         )
     return mode
 
@@ -366,5 +367,5 @@ def _mode_named(key: object) -> ModeKeys:
         return key
     raise SMDebugValueError(
         f"save_config must have modes ({', '.join(ModeKeys.__members__)}) or the fields of a "
-        f"schedule ({', '.join(SAVE_FIELDS)}) as keys, got {checks.shown(key)}"
+        f"schedule ({', '.join(SAVE_FIELDS)}) as keys, got {validation.short_repr(key)}"
     )

@@ -16,7 +16,7 @@ import re
 import sys
 from typing import Any
 
-from smdebug.config.validation import shown
+from smdebug.config.validation import short_repr
 
 _logger = logging.getLogger("smdebug.config")
 
@@ -112,7 +112,7 @@ class ForeignRegex:
             self._work.told = True
         _logger.warning(
             "collection %s: the regex %s of the run matches nothing here: %s",
-            shown(self._collection), shown(self._regex), why,
+            short_repr(self._collection), short_repr(self._regex), why,
         )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ _SHOWN_LENGTH = 120
 _NEAR = 0.7
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Returns the repr of a value, cut so that an error message stays readable."""
     text = repr(value)
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
@@ -37,13 +37,15 @@ def whole_number(key: str, value: object, minimum: int = 0) -> int:
         number = None
     if number is None or number < minimum:
         expected = "a positive integer" if minimum == 1 else f"an integer of at least {minimum}"
-        raise SMDebugValueError(f"{key} must be {expected}, got {shown(value)}")
+        raise SMDebugValueError(f"{key} must be {expected}, got {short_repr(value)}")
     return int(number)
 
 
 def step_list(key: str, value: object) -> list[int]:
     """Returns a copy of a list of step numbers."""
-    expected = f"{key} must be a list of step numbers (integers of at least 0), got {shown(value)}"
+    expected = (
+        f"{key} must be a list of step numbers (integers of at least 0), got {short_repr(value)}"
+    )
     if not isinstance(value, list):
         raise SMDebugValueError(expected)
     steps = []
@@ -53,7 +55,7 @@ def step_list(key: str, value: object) -> list[int]:
         except TypeError:
             step = -1
         if step < 0:
-            raise SMDebugValueError(f"{expected}: {shown(item)} is none")
+            raise SMDebugValueError(f"{expected}: {short_repr(item)} is none")
         steps.append(step)
     return steps
 
@@ -79,7 +81,7 @@ def number(
         bounds = [] if minimum is None else [f"of at least {minimum:g}"]
         bounds += [] if maximum is None else [f"of at most {maximum:g}"]
         expected = " ".join(["a number", " and ".join(bounds)]).strip()
-        raise SMDebugValueError(f"{key} must be {expected}, got {shown(value)}")
+        raise SMDebugValueError(f"{key} must be {expected}, got {short_repr(value)}")
     return found
 
 
@@ -93,7 +95,7 @@ def seconds(key: str, value: object) -> float:
         number = math.nan
     if not math.isfinite(number) or number < 0:
         raise SMDebugValueError(
-            f"{key} must be a number of seconds of at least 0, got {shown(value)}"
+            f"{key} must be a number of seconds of at least 0, got {short_repr(value)}"
         )
     return number
 
@@ -109,21 +111,21 @@ def boolean(key: str, value: object) -> bool:
         return value.strip().lower() == "true"
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
-    raise SMDebugValueError(f"{key} must be true or false, got {shown(value)}")
+    raise SMDebugValueError(f"{key} must be true or false, got {short_repr(value)}")
 
 
 def choice(key: str, value: object, allowed: Iterable[str]) -> str:
     """Returns the value when it is one of the allowed words."""
     words = tuple(allowed)
     if not isinstance(value, str) or value not in words:
-        raise SMDebugValueError(f"{key} must be one of {', '.join(words)}, got {shown(value)}")
+        raise SMDebugValueError(f"{key} must be one of {', '.join(words)}, got {short_repr(value)}")
     return value
 
 
 def text(key: str, value: object) -> str:
     """Returns the value when it is a string with something in it."""
     if not isinstance(value, str) or not value.strip():
-        raise SMDebugValueError(f"{key} must be a non-empty string, got {shown(value)}")
+        raise SMDebugValueError(f"{key} must be a non-empty string, got {short_repr(value)}")
     return value
 
 
@@ -144,7 +146,7 @@ def names(key: str, value: object) -> list[str]:
     if not isinstance(name, str):
         raise SMDebugTypeError(
             f"{key} must be a string, an object with a `name`, or a list of them, "
-            f"got {shown(value)} of type {type(value).__name__}"
+            f"got {short_repr(value)} of type {type(value).__name__}"
         )
     return [name]
 
@@ -168,7 +170,7 @@ def comma_list(key: str, value: object) -> list[str]:
         isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
     ):
         raise SMDebugValueError(
-            f"{key} must be a string with commas or a list of strings, got {shown(value)}"
+            f"{key} must be a string with commas or a list of strings, got {short_repr(value)}"
         )
     items = value.split(",") if isinstance(value, str) else list(value)
     return [item.strip() for item in items if item.strip()]
@@ -184,14 +186,14 @@ def regex(key: str, pattern: str) -> re.Pattern[str]:
         return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise SMDebugValueError(
-            f"{key} must be a valid regular expression, got {shown(pattern)}: {error}"
+            f"{key} must be a valid regular expression, got {short_repr(pattern)}: {error}"
         ) from error
 
 
 def mapping(key: str, value: object) -> Mapping[str, Any]:
     """Returns the value when it is a dict."""
     if not isinstance(value, Mapping):
-        raise SMDebugValueError(f"{key} must be a dict (a JSON object), got {shown(value)}")
+        raise SMDebugValueError(f"{key} must be a dict (a JSON object), got {short_repr(value)}")
     return value
 
 

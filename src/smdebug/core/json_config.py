@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from smdebug.config import environment
 from smdebug.config.json_config import (
     DEFAULT_SAGEMAKER_OUTDIR,
-    parse_job_file,
+    parse_json_config,
     read_json_object,
     unwrapped,
 )
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from smdebug.config.collection_manager import CollectionManager
-    from smdebug.config.json_config import JobSource
+    from smdebug.config.json_config import JsonConfigSource
 
 __all__ = [
     "CONFIG_FILE_PATH_ENV_STR",
@@ -35,7 +35,7 @@ __all__ = [
 class _HookClass(Protocol):
     @classmethod
     def create_from_json_file(
-        cls: type[_Hook], json_file_path: JobSource | None = None
+        cls: type[_Hook], json_file_path: JsonConfigSource | None = None
     ) -> _Hook: ...
 
 
@@ -54,12 +54,12 @@ def get_include_collections(params_dict: Mapping[str, Any]) -> list[str]:
         >>> get_include_collections({"CollectionConfigurations": [{"CollectionName": "weights"}]})
         ['weights']
     """
-    return list(parse_job_file(params_dict).options.include_collections)
+    return list(parse_json_config(params_dict).options.include_collections)
 
 
 def collect_hook_config_params(params_dict: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of the hook that a parsed job file describes."""
-    options = parse_job_file(params_dict).options
+    options = parse_json_config(params_dict).options
     return {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
 
 
@@ -76,7 +76,7 @@ def add_collections_to_manager(
         hook_params: what `collect_hook_config_params` returned; its schedule is the one of
             collections that have none, which is otherwise left open for a hook to fill in.
     """
-    for collection in parse_job_file(params_dict).collections:
+    for collection in parse_json_config(params_dict).collections:
         if hook_params is not None and collection.save_config is None:
             collection.save_config = hook_params.get("save_config")
         collection_manager.overlay(collection)
@@ -84,7 +84,7 @@ def add_collections_to_manager(
 
 def create_hook_from_json_config(
     hook_cls: type[_Hook],
-    json_config_path: JobSource | None = None,
+    json_config_path: JsonConfigSource | None = None,
     default_values: Mapping[str, Any] | None = None,
 ) -> _Hook:
     """Makes a hook of a class from a job file.

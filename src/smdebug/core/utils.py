@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.exceptions import SMDebugValueError
 from smdebug.storage.format.keys import (
     COLLECTIONS_FOLDER,
@@ -119,7 +119,9 @@ def make_numpy_array(x: Any) -> Array:
     """
     array = np.asarray(x)
     if array.dtype.kind == "O":
-        raise SMDebugValueError(f"expected numbers, lists of them or text, got {checks.shown(x)}")
+        raise SMDebugValueError(
+            f"expected numbers, lists of them or text, got {validation.short_repr(x)}"
+        )
     return array.reshape(1) if np.isscalar(x) else array
 
 
@@ -134,7 +136,7 @@ def parse_worker_name_from_file(filename: str) -> str:
     if match is None:
         raise SMDebugValueError(
             "filename must be like 000000000010_worker_0.tfevents, a file of a run, got "
-            f"{checks.shown(filename)}"
+            f"{validation.short_repr(filename)}"
         )
     return deserialize_tf_device(match[1])
 
@@ -149,7 +151,8 @@ def get_worker_name_from_collection_file(filename: str) -> str:
     worker = parse_collections_worker(f"{COLLECTIONS_FOLDER}/{Path(filename).name}")
     if worker is None:
         raise SMDebugValueError(
-            f"filename must be like worker_0_collections.json, got {checks.shown(filename)}"
+            "filename must be like worker_0_collections.json, "
+            f"got {validation.short_repr(filename)}"
         )
     return worker
 

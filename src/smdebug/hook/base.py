@@ -16,44 +16,43 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from smdebug.config import environment
-from smdebug.config import validation as checks
+from smdebug.config import environment, validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.json_config import read_job_file, read_tensorboard_dir
+from smdebug.config.json_config import read_json_config, read_tensorboard_dir
 from smdebug.config.save_config import DEFAULT_SAVE_CONFIG_INTERVAL
 from smdebug.exceptions import (
     RuleEvaluationConditionMet,
     SMDebugTypeError,
     SMDebugValueError,
 )
-from smdebug.hook.capture import StepCapture, TakenArray
+from smdebug.hook.capture import ArrayCapture, StepCapture
 from smdebug.hook.collections import HookCollections
 from smdebug.hook.current import set_hook
-from smdebug.hook.errors import Entered, Guard
+from smdebug.hook.errors import Entered, ErrorPolicy
 from smdebug.hook.lifecycle import Closing, close_at_exit
 from smdebug.hook.missing import Missing
 from smdebug.hook.nan_trigger import watch
 from smdebug.hook.output import DryOutput
-from smdebug.hook.plan import Want
-from smdebug.hook.previous_run import earlier_names
+from smdebug.hook.plan import SaveRequest
+from smdebug.hook.previous_run import previous_tensor_names
 from smdebug.hook.resume import Resume
-from smdebug.hook.rules import Supervisor, request_of
-from smdebug.hook.run_location import checked_out_dir, open_run, require_free
+from smdebug.hook.rules import HookRules, request_of
+from smdebug.hook.run_location import open_run, require_free, resolve_out_dir
 from smdebug.hook.sigterm import TERMINATION
 from smdebug.hook.stats import HookStats
 from smdebug.hook.steps import StepCounter, step_number
 from smdebug.hook.worker import CHIEF_WORKER, Worker
 from smdebug.storage.arrow import warm_up
 from smdebug.storage.stores.base import open_store
-from smdebug.storage.writer_lock import Claimed
+from smdebug.storage.writer_lock import WriterLocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from smdebug.config.json_config import JobSource
+    from smdebug.config.json_config import JsonConfigSource
     from smdebug.config.options import HookOptions
-    from smdebug.hook.capture import Taken
+    from smdebug.hook.capture import Capture
     from smdebug.hook.output import Output
     from smdebug.hook.step_history import Step
     from smdebug.mode_keys import ModeKeys
@@ -68,8 +67,8 @@ logger = logging.getLogger("smdebug.hook")
 # Making the collections file, which takes longer the more names there are, is at most one part in
 # so many of the time.
 _COLLECTIONS_SHARE = 20
-_SCALAR = Want(raw=True, reductions=(), collections=(CollectionKeys.SCALARS,))
-_METRIC = Want(
+_SCALAR = SaveRequest(raw=True, reductions=(), collections=(CollectionKeys.SCALARS,))
+_METRIC = SaveRequest(
     raw=True, reductions=(), collections=(CollectionKeys.SCALARS, CollectionKeys.SM_METRICS)
 )
 
@@ -98,10 +97,10 @@ class BaseHook(HookCollections):
             # The platform's own setting comes first: it copies what is there, and nothing else.
             options = options.with_tensorboard(read_tensorboard_dir())
         super().__init__(options)
-        self.out_dir = checked_out_dir(options)
+        self.out_dir = resolve_out_dir(options)
         self._store = open_store(self.out_dir)
         self._steps = StepCounter()
-        self._guard = Guard(options.on_error)
+        self._guard = ErrorPolicy(options.on_error)
         self._stats = HookStats()
         self._lock = threading.RLock()
         self._closing = Closing()
@@ -118,7 +117,7 @@ class BaseHook(HookCollections):
         # An earlier job has left a run here that was interrupted.
         self._follows = False
         self._closed = self._ready = False
-        self._supervisor = Supervisor(self._rules, options, self._store, self._steps)
+        self._supervisor = HookRules(self._rules, options, self._store, self._steps)
         worker = self._worker()
         if not options.dry_run and self._is_writer(worker):
             self._follows = require_free(self._store, options, self.out_dir, worker.name)
@@ -129,12 +128,14 @@ class BaseHook(HookCollections):
             warm_up()
         if not options.dry_run:
             # The last time that the training thread waits for the store.
-            self._supervisor.look_around()
+            self._supervisor.snapshot_existing()
         close_at_exit(self)
         set_hook(self)
 
     @classmethod
-    def create_from_json_file(cls: type[_Hook], json_file_path: JobSource | None = None) -> _Hook:
+    def create_from_json_file(
+        cls: type[_Hook], json_file_path: JsonConfigSource | None = None
+    ) -> _Hook:
         """Makes the hook that a job file describes.
 
         Args:
@@ -146,7 +147,7 @@ class BaseHook(HookCollections):
             FileNotFoundError: there is no such file.
             SMDebugValueError: something in it makes no sense.
         """
-        job = read_job_file(json_file_path, default_save_interval=cls.default_save_interval)
+        job = read_json_config(json_file_path, default_save_interval=cls.default_save_interval)
         fields = dataclasses.fields(job.options)
         # The adapter's own constructor, which takes at least the fields of HookOptions.
         arguments: Any = {field.name: getattr(job.options, field.name) for field in fields}
@@ -260,14 +261,14 @@ class BaseHook(HookCollections):
         Example:
             >>> hook.save_scalar("learning_rate", 0.1)  # doctest: +SKIP
         """
-        checks.text("name", name)
+        validation.text("name", name)
         array = self._as_array("value", value)
         if array.size != 1 or array.dtype.kind in "USO":
             raise SMDebugTypeError(
-                f"scalar {name!r}: value must be one number, got {checks.shown(value)}"
+                f"scalar {name!r}: value must be one number, got {validation.short_repr(value)}"
             )
-        moment = None if timestamp is None else checks.seconds("timestamp", timestamp)
-        self._begin_by_hand()
+        moment = None if timestamp is None else validation.seconds("timestamp", timestamp)
+        self._begin_user_step()
         if self._saves():
             with self._entered():
                 full = f"scalar/{name}"
@@ -275,7 +276,9 @@ class BaseHook(HookCollections):
                 self._remember_name(full, want.collections)
                 # A number by itself has always been stored as an array of one.
                 array = array.reshape(1) if not hasattr(value, "shape") else array
-                self._put(TakenArray(full, array, want, time.time() if moment is None else moment))
+                self._put(
+                    ArrayCapture(full, array, want, time.time() if moment is None else moment)
+                )
         else:
             self._lose_saved()
         self._guard.raise_if_asked()
@@ -297,10 +300,10 @@ class BaseHook(HookCollections):
         Example:
             >>> hook.save_tensor("batch", images, ["inputs"])  # doctest: +SKIP
         """
-        checks.text("tensor_name", tensor_name)
-        names = checks.names("collections_to_write", collections_to_write) or ["default"]
+        validation.text("tensor_name", tensor_name)
+        names = validation.names("collections_to_write", collections_to_write) or ["default"]
         tensor = self._as_tensor(tensor_name, tensor_value)
-        self._begin_by_hand()
+        self._begin_user_step()
         if self._saves():
             with self._entered():
                 self._save_tensor(tensor_name, tensor, names)
@@ -408,7 +411,7 @@ class BaseHook(HookCollections):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._closed = self._forked = True
-        self._guard = Guard("warn")
+        self._guard = ErrorPolicy("warn")
 
     def __deepcopy__(self: _Hook, memo: dict[int, Any]) -> _Hook:
         return self
@@ -458,7 +461,7 @@ class BaseHook(HookCollections):
                     self._lose(step)
         return None
 
-    def _take_back_step(self) -> None:
+    def _cancel_step(self) -> None:
         """Takes back a step that was begun and did not take place, unless something is saved."""
         if self._capture is not None and self._capture.holds_anything:
             return
@@ -525,7 +528,7 @@ class BaseHook(HookCollections):
 
     # ---- what an adapter answers
 
-    def _begin_by_hand(self) -> None:
+    def _begin_user_step(self) -> None:
         """Begins a step for what a user saves, where nothing else would begin one."""
 
     def _worker(self) -> Worker:
@@ -542,18 +545,19 @@ class BaseHook(HookCollections):
             array = np.array(value)
         except (TypeError, ValueError) as error:
             raise SMDebugTypeError(
-                f"{key} must be a number, an array or a tensor, got {checks.shown(value)}: {error}"
+                f"{key} must be a number, an array or a tensor, "
+                f"got {validation.short_repr(value)}: {error}"
             ) from error
         if array.dtype.kind == "O":
             raise SMDebugTypeError(
-                f"{key} must be a number, an array or a tensor, got {checks.shown(value)} of type "
-                f"{type(value).__name__}"
+                f"{key} must be a number, an array or a tensor, "
+                f"got {validation.short_repr(value)} of type {type(value).__name__}"
             )
         return array
 
-    def _take(self, name: str, tensor: Any, want: Want) -> Taken | None:
+    def _take(self, name: str, tensor: Any, want: SaveRequest) -> Capture | None:
         """Takes a copy of a tensor, to be finished on the writer's thread; None if it has none."""
-        return TakenArray(name, self._as_array(name, tensor), want)
+        return ArrayCapture(name, self._as_array(name, tensor), want)
 
     def _is_finite(self, tensor: Any) -> bool:
         """Whether all of a tensor is finite."""
@@ -594,7 +598,7 @@ class BaseHook(HookCollections):
 
     # ---- inside
 
-    def _put(self, *taken: Taken) -> None:
+    def _put(self, *taken: Capture) -> None:
         """Puts what a user saved to the step it belongs to, all of it at once."""
         if self._closed:
             # By another thread, meanwhile.
@@ -642,7 +646,7 @@ class BaseHook(HookCollections):
                 raise
         self._early = None
 
-    def _submit(self, step: Step, moment: float, taken: list[Taken], finish: bool) -> None:
+    def _submit(self, step: Step, moment: float, taken: list[Capture], finish: bool) -> None:
         assert self._output is not None
         # Before the step: without collections no trial opens, and the process may be killed.
         self._write_changed_collections()
@@ -658,7 +662,7 @@ class BaseHook(HookCollections):
             self._output.finish_step()
             self._output.flush()
 
-    def _finish_taking(self, capture: StepCapture) -> list[Taken]:
+    def _finish_taking(self, capture: StepCapture) -> list[Capture]:
         return capture.taken
 
     def _make_ready(self) -> None:
@@ -685,9 +689,9 @@ class BaseHook(HookCollections):
                     TERMINATION.listen()
                     self._supervisor.start(self.out_dir, worker.workers, worker.chief)
                 if self._resume.continues and self._writes and not self.dry_run:
-                    for collection, tensor in earlier_names(self._store, worker.name):
+                    for collection, tensor in previous_tensor_names(self._store, worker.name):
                         self._remember_name(tensor, (collection,))
-            except (Claimed, SMDebugValueError):
+            except (WriterLocked, SMDebugValueError):
                 # Whoever set the job up must know, and training has not begun.
                 raise
             except Exception as error:

@@ -20,18 +20,18 @@ from smdebug.storage.format.dtypes import dtype_name, dtype_of, is_string
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from smdebug.hook.plan import StepPlan, Want
-    from smdebug.hook.sinks.base import Export
+    from smdebug.hook.plan import SaveRequest, StepPlan
+    from smdebug.hook.sinks.base import StepSink
     from smdebug.hook.step_history import Step
     from smdebug.reductions import Array
-    from smdebug.storage.batch import Layout
+    from smdebug.storage.batch import BlockSchema
 
 
 # What a step weighs in the queue beside its tensors, measured: objects of Python.
 _BATCH_BYTES = 1000
 
 
-class Taken(Protocol):
+class Capture(Protocol):
     """Tensors that were taken: their memory is the hook's until it is released.
 
     Attributes:
@@ -43,7 +43,7 @@ class Taken(Protocol):
 
     nbytes: int
     tensors: int
-    lent: bool
+    needs_release: bool
 
     def finish(self, batch: StepBatch) -> None:
         """Adds what is saved of them to the batch; runs on the writer's thread.
@@ -54,14 +54,14 @@ class Taken(Protocol):
     def release(self) -> None:
         """Says that the memory is no longer needed."""
 
-    def items(self) -> Iterator[tuple[str, Want, int]]:
+    def items(self) -> Iterator[tuple[str, SaveRequest, int]]:
         """Yields for every tensor its name, what is saved of it, and how many bytes that is."""
 
     def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
         """Yields collections, and how many tensors and bytes were taken for them."""
 
 
-class TakenOne:
+class SingleCapture:
     """What is the same of every kind of single tensor; `finish` is the kind's own.
 
     Args:
@@ -72,9 +72,9 @@ class TakenOne:
     """
 
     tensors = 1
-    lent = False
+    needs_release = False
 
-    def __init__(self, name: str, want: Want, nbytes: int, held: int | None = None) -> None:
+    def __init__(self, name: str, want: SaveRequest, nbytes: int, held: int | None = None) -> None:
         self._name = name
         self._want = want
         self._size = saved_bytes(nbytes, want)
@@ -83,14 +83,14 @@ class TakenOne:
     def release(self) -> None:
         """The memory goes with the last reference; there is none when the batch is made."""
 
-    def items(self) -> Iterator[tuple[str, Want, int]]:
+    def items(self) -> Iterator[tuple[str, SaveRequest, int]]:
         yield self._name, self._want, self._size
 
     def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
         return [(self._want.collections, 1, self._size)]
 
 
-class TakenArray(TakenOne):
+class ArrayCapture(SingleCapture):
     """One tensor that is an array already.
 
     Args:
@@ -100,17 +100,19 @@ class TakenArray(TakenOne):
         time: seconds since 1970, when it differs from the step's.
     """
 
-    def __init__(self, name: str, array: Array, want: Want, time: float | None = None) -> None:
+    def __init__(
+        self, name: str, array: Array, want: SaveRequest, time: float | None = None
+    ) -> None:
         super().__init__(name, want, array.nbytes)
         self._array = array
         self._time = time
 
     def finish(self, batch: StepBatch) -> None:
-        entry = entry_of(self._name, self._array, self._want, batch.placed, self._time)
+        entry = make_entry(self._name, self._array, self._want, batch.placed, self._time)
         batch.entries.append(entry)
 
 
-class TakenNumbers:
+class ScalarsCapture:
     """Numbers of which nothing but themselves is saved: rows of one block, not entries each.
 
     Args:
@@ -119,9 +121,9 @@ class TakenNumbers:
         want: what is saved of each.
     """
 
-    lent = False
+    needs_release = False
 
-    def __init__(self, layout: Layout, numbers: list[float], want: Want) -> None:
+    def __init__(self, layout: BlockSchema, numbers: list[float], want: SaveRequest) -> None:
         self.tensors = len(numbers)
         self.nbytes = 200 + 8 * len(numbers)
         self._layout = layout
@@ -136,7 +138,7 @@ class TakenNumbers:
     def release(self) -> None:
         """There is no memory to give back."""
 
-    def items(self) -> Iterator[tuple[str, Want, int]]:
+    def items(self) -> Iterator[tuple[str, SaveRequest, int]]:
         for name, dtype in zip(self._layout.names, self._layout.dtypes, strict=True):
             yield name, self._want, dtype_of(dtype).itemsize
 
@@ -145,8 +147,8 @@ class TakenNumbers:
         return [(self._want.collections, self.tensors, size)]
 
 
-def entry_of(
-    name: str, array: Array, want: Want, position: int, time: float | None = None
+def make_entry(
+    name: str, array: Array, want: SaveRequest, position: int, time: float | None = None
 ) -> Entry:
     """Makes the entry of a tensor: its reductions, and itself when it is to be saved."""
     # Text has no reductions: asked for them, the text itself says more than nothing.
@@ -167,7 +169,7 @@ def entry_of(
 
 def reduced_entry(
     name: str, array: Array | None, numbers: dict[str, float], shape: tuple[int, ...],
-    dtype: np.dtype[Any], want: Want, position: int,
+    dtype: np.dtype[Any], want: SaveRequest, position: int,
 ) -> Entry:  # fmt: skip
     """Makes the entry of a tensor whose reductions were computed on its device.
 
@@ -187,7 +189,7 @@ def reduced_entry(
     )
 
 
-def reductions_of(dtype: np.dtype[Any], want: Want) -> tuple[str, ...]:
+def reductions_of(dtype: np.dtype[Any], want: SaveRequest) -> tuple[str, ...]:
     """Those of the wanted reductions that a tensor of this type has."""
     if is_string(dtype):
         return ()
@@ -200,7 +202,7 @@ def reductions_of(dtype: np.dtype[Any], want: Want) -> tuple[str, ...]:
 _COMPLEX = ("l1", "l2", "nans", "infs", "zeros")
 
 
-def saved_bytes(nbytes: int, want: Want) -> int:
+def saved_bytes(nbytes: int, want: SaveRequest) -> int:
     """How many bytes are saved of a tensor of this size, before anything is compressed."""
     return nbytes * want.raw + 8 * len(want.reductions)
 
@@ -221,9 +223,9 @@ class StepCapture:
     plan: StepPlan | None
     time: float = field(default_factory=time.time)
     held: dict[str, tuple[Any, object]] = field(default_factory=dict)
-    _taken: list[Taken] = field(default_factory=list)
+    _taken: list[Capture] = field(default_factory=list)
 
-    def add(self, taken: Taken) -> None:
+    def add(self, taken: Capture) -> None:
         """Takes over what was taken."""
         self._taken.append(taken)
 
@@ -238,7 +240,7 @@ class StepCapture:
         self._taken = early._taken
 
     @property
-    def taken(self) -> list[Taken]:
+    def taken(self) -> list[Capture]:
         """What was taken and not handed over yet: the list itself, which the writer empties."""
         return self._taken
 
@@ -250,9 +252,9 @@ class StepCapture:
 def pending_batch(
     step: Step,
     time: float,
-    taken: list[Taken],
-    count: Callable[[Taken], None],
-    exports: Sequence[Export] = (),
+    taken: list[Capture],
+    count: Callable[[Capture], None],
+    exports: Sequence[StepSink] = (),
 ) -> PendingBatch:
     """Wraps what was taken at a step for the writer.
 
@@ -265,7 +267,7 @@ def pending_batch(
         exports: are told of the batch there, too.
     """
 
-    made: list[Taken] = []
+    made: list[Capture] = []
 
     def make() -> StepBatch:
         made[:] = taken
@@ -281,7 +283,7 @@ def pending_batch(
                 export.take(batch, wants)
         # What is saved of them is in the batch: copies that were only reduced go now, and not when
         # the step is published, which may be long after.
-        made[:] = [each for each in made if each.lent]
+        made[:] = [each for each in made if each.needs_release]
         return batch
 
     def release() -> None:

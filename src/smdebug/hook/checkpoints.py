@@ -61,7 +61,7 @@ class CheckpointState(NamedTuple):
     training_run: int
 
 
-class Mark(NamedTuple):
+class StepInterval(NamedTuple):
     """A step that lasted from a moment to another, in nanoseconds since 1970."""
 
     since: int
@@ -95,7 +95,7 @@ class CheckpointDirectory:
         self._look: _Look | None = None
         self._looked = self._next_look = 0.0
         # The steps since the last look, and the times between which a glance saw a change.
-        self._marks: deque[Mark] = deque(maxlen=_MOST_MARKS)
+        self._marks: deque[StepInterval] = deque(maxlen=_MOST_MARKS)
         self._changes: deque[tuple[int, int]] = deque(maxlen=_MOST_MARKS)
         self._places: tuple[str, ...] = (str(self._path),)
         self._glance = _glance(self._places)
@@ -134,7 +134,9 @@ class CheckpointDirectory:
         self._training_run = last.training_run + 1
         return last
 
-    def look(self, step: int, last_saved_step: int | None, at_end: bool = False) -> Mark | None:
+    def look(
+        self, step: int, last_saved_step: int | None, at_end: bool = False
+    ) -> StepInterval | None:
         """Looks for a checkpoint, if it is time to; called before every step.
 
         Args:
@@ -146,7 +148,7 @@ class CheckpointDirectory:
             The step after which a checkpoint was written; None when there is no new one.
         """
         now = time.time_ns()
-        self._marks.append(Mark(self._last_time, now, step, last_saved_step))
+        self._marks.append(StepInterval(self._last_time, now, step, last_saved_step))
         self._last_time = now
         began = time.perf_counter()
         if at_end or began >= self._next_glance:
@@ -167,7 +169,7 @@ class CheckpointDirectory:
 
     def record(
         self,
-        mark: Mark,
+        mark: StepInterval,
         mode_steps: Mapping[ModeKeys, int],
         publish: Callable[[], None],
         keep: bool = True,
@@ -221,7 +223,7 @@ class CheckpointDirectory:
             self._changes.append((self._glanced, now))
         self._glance, self._glanced = glance, now
 
-    def _go_on_looking(self, now: int) -> Mark | None:
+    def _go_on_looking(self, now: int) -> StepInterval | None:
         """Looks at some files; when all were, returns the step of what has changed in them."""
         if self._look is None:
             self._look = _Look(self._path, self._unseen, now)
@@ -246,7 +248,7 @@ class CheckpointDirectory:
             self._places, self._glance = places, _glance(places)
         return mark
 
-    def _mark_at(self, moment: int) -> Mark | None:
+    def _mark_at(self, moment: int) -> StepInterval | None:
         """The step that was under way at a moment, by the clock of the files."""
         # Where a glance saw a change, it was between that glance and the one before.
         between = ((after, until) for after, until in self._changes if until >= moment)

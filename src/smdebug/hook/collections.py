@@ -6,7 +6,7 @@ import copy
 import difflib
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import Collection, CollectionKeys
 from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import (
@@ -15,8 +15,8 @@ from smdebug.exceptions import (
     SMDebugValueError,
 )
 from smdebug.hook.plan import SavePlan
-from smdebug.hook.rule_collections import feed
-from smdebug.hook.rule_thread import WatchedRules
+from smdebug.hook.rule_collections import add_rule_collections
+from smdebug.hook.rule_thread import RuleSet
 
 if TYPE_CHECKING:
     from smdebug.config.options import HookOptions
@@ -47,7 +47,7 @@ class HookCollections:
 
     def __init__(self, options: HookOptions) -> None:
         self._options = options
-        self._rules = WatchedRules(options.rules, options.actions) if options.rules else None
+        self._rules = RuleSet(options.rules, options.actions) if options.rules else None
         if options.before_update and self._rules is not None:
             if not self.can_stop_before_update:
                 self._refuse_before_update()
@@ -55,7 +55,7 @@ class HookCollections:
         self.collection_manager = self._new_manager()
         self._included = self._included_names()
         needs = [] if self._rules is None else self._rules.needs
-        self._fed = feed(self.collection_manager, needs, options)
+        self._fed = add_rule_collections(self.collection_manager, needs, options)
         self._included |= {fed.collection.name for fed in self._fed}
         # What a user asks for may be changed: the plan is made again before the next step.
         self._collections_asked_for = True
@@ -104,7 +104,7 @@ class HookCollections:
         """Adds a collection; one of the same name is replaced."""
         if not isinstance(collection, Collection):
             raise SMDebugTypeError(
-                f"collection must be a Collection, got {checks.shown(collection)} of type "
+                f"collection must be a Collection, got {validation.short_repr(collection)} of type "
                 f"{type(collection).__name__}"
             )
         self._collections_asked_for = True

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("smdebug.hook")
 
 
-class Guard:
+class ErrorPolicy:
     """Keeps failures of the hook away from training, or hands them to it.
 
     Args:
@@ -59,7 +59,7 @@ class Entered:
 
     __slots__ = ("_began", "_guard", "_lock", "_stats")
 
-    def __init__(self, lock: Any, stats: HookStats, guard: Guard) -> None:
+    def __init__(self, lock: Any, stats: HookStats, guard: ErrorPolicy) -> None:
         self._lock = lock
         self._stats = stats
         self._guard = guard

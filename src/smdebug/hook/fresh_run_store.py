@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from smdebug.storage.stores.base import Buffer, Store
 
 
-class OwnRun:
+class FreshRunStore:
     """A store in which the index files that are there now stay unseen.
 
     A job that was killed and started again writes where the first one did. Its rules must not

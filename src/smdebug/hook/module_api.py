@@ -11,13 +11,13 @@ from smdebug.hook.base import BaseHook
 from smdebug.hook.current import current_hook, del_hook
 
 if TYPE_CHECKING:
-    from smdebug.config.json_config import JobSource
+    from smdebug.config.json_config import JsonConfigSource
 
 _Hook = TypeVar("_Hook", bound=BaseHook)
 _Collection = TypeVar("_Collection", bound=Collection)
 
 
-class ProcessHook(Generic[_Hook, _Collection]):
+class ModuleApi(Generic[_Hook, _Collection]):
     """Finds, or makes, the hook of one framework, and its collections before it is there.
 
     An adapter offers these methods as functions of its module.
@@ -34,7 +34,7 @@ class ProcessHook(Generic[_Hook, _Collection]):
 
     def get_hook(
         self,
-        json_config_path: JobSource | None,
+        json_config_path: JsonConfigSource | None,
         create: bool,
         kind: type[_Hook] | None = None,
     ) -> _Hook | None:

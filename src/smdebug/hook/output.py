@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 from smdebug.hook.capture import pending_batch
 from smdebug.hook.stats import CollectionStats, HookStats, shown_bytes
 from smdebug.storage.writer.thread import RunWriter
-from smdebug.storage.writer_lock import Claim
+from smdebug.storage.writer_lock import WriterLock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from smdebug.hook.capture import Taken
-    from smdebug.hook.sinks.base import Export
+    from smdebug.hook.capture import Capture
+    from smdebug.hook.sinks.base import StepSink
     from smdebug.hook.step_history import Step
     from smdebug.storage.stores.base import Store
 
@@ -28,7 +28,9 @@ _SHOWN_NAMES = 20
 class Output(Protocol):
     """Takes the steps of one worker."""
 
-    def submit(self, step: Step, time: float, taken: list[Taken], finish: bool = False) -> None: ...
+    def submit(
+        self, step: Step, time: float, taken: list[Capture], finish: bool = False
+    ) -> None: ...
     def finish_step(self) -> None: ...
     def write_collections(self, text: str) -> None: ...
     def flush(self) -> None: ...
@@ -61,19 +63,19 @@ class RunOutput:
         format: str,
         flush_seconds: float | None,
         queue_bytes: int,
-        exports: Sequence[Export] = (),
+        exports: Sequence[StepSink] = (),
         reopen: bool = False,
     ) -> None:
         self._exports = tuple(exports)
         self._writer = RunWriter(store, worker, format, flush_seconds, queue_bytes, reopen)
-        self._claim = Claim(store, worker)
+        self._claim = WriterLock(store, worker)
         self._claim.take()
         self._collections: dict[str, CollectionStats] = {}
 
-    def submit(self, step: Step, time: float, taken: list[Taken], finish: bool = False) -> None:
+    def submit(self, step: Step, time: float, taken: list[Capture], finish: bool = False) -> None:
         self._writer.submit(pending_batch(step, time, taken, self._count, self._exports), finish)
 
-    def _count(self, taken: Taken) -> None:
+    def _count(self, taken: Capture) -> None:
         _count(taken, self._collections)
 
     def finish_step(self) -> None:
@@ -124,7 +126,7 @@ class DryOutput:
         self._collections: dict[str, CollectionStats] = {}
         self._said: set[tuple[str, ...]] = set()
 
-    def submit(self, step: Step, time: float, taken: list[Taken], finish: bool = False) -> None:
+    def submit(self, step: Step, time: float, taken: list[Capture], finish: bool = False) -> None:
         items = [item for each in taken for item in each.items()]
         for each in taken:
             _count(each, self._collections)
@@ -176,7 +178,7 @@ def _copied(collections: dict[str, CollectionStats]) -> dict[str, CollectionStat
     return {name: replace(stats) for name, stats in list(collections.items())}
 
 
-def _count(taken: Taken, collections: dict[str, CollectionStats]) -> None:
+def _count(taken: Capture, collections: dict[str, CollectionStats]) -> None:
     for names, tensors, size in taken.totals():
         for name in names:
             stats = collections.get(name)

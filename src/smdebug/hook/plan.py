@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Want:
+class SaveRequest:
     """What is to be saved of a tensor.
 
     Attributes:
@@ -147,11 +147,11 @@ class SavePlan:
                 found.append(name)
         return found
 
-    def want_of(self, names: Iterable[str]) -> Want | None:
+    def want_of(self, names: Iterable[str]) -> SaveRequest | None:
         """What is saved of a tensor that belongs to these collections."""
         return self.want_in([self.collections[name] for name in names])
 
-    def want_in(self, collections: list[Collection]) -> Want | None:
+    def want_in(self, collections: list[Collection]) -> SaveRequest | None:
         """What is saved of a tensor that is in these collections; None if it is nothing."""
         want = _want(collections)
         if want is None or not self._histograms:
@@ -188,12 +188,12 @@ class StepPlan:
         self.saving = saving
         self.armed = armed
         self.memory: dict[object, object] = {}
-        self._wants: dict[str, Want | None] = {}
+        self._wants: dict[str, SaveRequest | None] = {}
         self._watchers: dict[str, SaveConfigMode | None] = {}
         self._held: dict[str, bool] = {}
         self._words: set[str] | None = None
 
-    def want(self, name: str) -> Want | None:
+    def want(self, name: str) -> SaveRequest | None:
         """What to save of a tensor; None when it is of no interest."""
         try:
             return self._wants[name]
@@ -263,7 +263,7 @@ class StepPlan:
         return self._watchers[name]
 
 
-def _want(collections: list[Collection]) -> Want | None:
+def _want(collections: list[Collection]) -> SaveRequest | None:
     raw, reductions = False, {}
     for collection in collections:
         config = collection.reduction_config
@@ -275,4 +275,4 @@ def _want(collections: list[Collection]) -> Want | None:
     shape = any(each.reduction_config and each.reduction_config.save_shape for each in collections)
     if not (raw or reductions or shape):
         return None
-    return Want(raw, tuple(reductions), tuple(collection.name for collection in collections))
+    return SaveRequest(raw, tuple(reductions), tuple(collection.name for collection in collections))

@@ -28,7 +28,7 @@ logger = logging.getLogger("smdebug.hook")
 _RANK = re.compile(r"^worker_(\d+)$")
 
 
-class EarlierSteps:
+class PreviousRun:
     """What earlier jobs saved; read when it is asked for, and kept until it is forgotten.
 
     Args:
@@ -105,7 +105,7 @@ class EarlierSteps:
         return {worker: _newest(rows) for worker, rows in reader.steps().items() if len(rows.step)}
 
 
-def earlier_names(store: Store, worker: str) -> Iterator[tuple[str, str]]:
+def previous_tensor_names(store: Store, worker: str) -> Iterator[tuple[str, str]]:
     """The collections and tensors that an earlier job has saved, by its collections file.
 
     Args:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from smdebug.config.json_config import read_checkpoint_dir
 from smdebug.exceptions import SMDebugValueError
 from smdebug.hook.checkpoints import CheckpointDirectory
-from smdebug.hook.previous_run import EarlierSteps
+from smdebug.hook.previous_run import PreviousRun
 from smdebug.hook.step_history import StepHistory
 from smdebug.storage.format.keys import END_KEY
 
@@ -37,7 +37,7 @@ class Resume:
         self._asked = options.resume
         self._format = options.format
         self._steps = steps
-        self._earlier = EarlierSteps(store)
+        self._earlier = PreviousRun(store)
         self._restored: tuple[str, int] | None = None
         self._by_hand = False
         self._keeps = True

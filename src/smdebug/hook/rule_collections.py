@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from smdebug.config.collection import Collection
     from smdebug.config.collection_manager import CollectionManager
     from smdebug.config.options import HookOptions
-    from smdebug.config.rule_requirements import Need
+    from smdebug.config.rule_requirements import TensorRequirement
 
 PREFIX = "rules_"
 
 
 @dataclass(frozen=True)
-class Fed:
+class RuleCollection:
     """A collection that is saved for rules.
 
     Attributes:
@@ -31,7 +31,7 @@ class Fed:
 
     collection: Collection
     named: Collection
-    needs: tuple[Need, ...]
+    needs: tuple[TensorRequirement, ...]
 
     def include(self, regex: str) -> None:
         """Adds tensors that the rules need."""
@@ -40,11 +40,11 @@ class Fed:
                 collection.include(regex)
 
 
-def feed(
+def add_rule_collections(
     manager: CollectionManager,
-    needs: Iterable[Need],
+    needs: Iterable[TensorRequirement],
     options: HookOptions,
-) -> list[Fed]:
+) -> list[RuleCollection]:
     """Makes the collections of a hook serve the needs of rules.
 
     A collection that the user saves is left as it is: rules get one of their own beside it, with
@@ -58,7 +58,7 @@ def feed(
     Returns:
         The collections to save.
     """
-    groups: dict[tuple[str, int | None], list[Need]] = {}
+    groups: dict[tuple[str, int | None], list[TensorRequirement]] = {}
     for need in needs:
         groups.setdefault((need.collection, need.saves), []).append(need)
     fed = []
@@ -71,22 +71,26 @@ def feed(
             collection.include(_new_regexes(collection, group, own.include_regex))
         collection.reduction_config = _reduction_config(group)
         collection.save_config = _save_config(group, saves, options)
-        fed.append(Fed(collection, own, tuple(group)))
+        fed.append(RuleCollection(collection, own, tuple(group)))
     return fed
 
 
-def _new_regexes(collection: Collection, needs: list[Need], more: Iterable[str] = ()) -> list[str]:
+def _new_regexes(
+    collection: Collection, needs: list[TensorRequirement], more: Iterable[str] = ()
+) -> list[str]:
     regexes = dict.fromkeys([*(each for need in needs for each in need.include_regex), *more])
     return [regex for regex in regexes if regex not in collection.include_regex]
 
 
-def _reduction_config(needs: list[Need]) -> ReductionConfig | None:
+def _reduction_config(needs: list[TensorRequirement]) -> ReductionConfig | None:
     names = dict.fromkeys(name for need in needs for name in need.reductions)
     raw = any(need.raw for need in needs) or not names
     return ReductionConfig.from_dict({"reductions": list(names), "save_raw_tensor": raw})
 
 
-def _save_config(needs: list[Need], saves: int | None, options: HookOptions) -> SaveConfig | None:
+def _save_config(
+    needs: list[TensorRequirement], saves: int | None, options: HookOptions
+) -> SaveConfig | None:
     """The schedule: the user's where there is one, cut where the rest is of no use."""
     if not options.scheduled:
         every = min(need.interval for need in needs)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from smdebug.config.rule_requirements import Need
-    from smdebug.hook.rule_collections import Fed
+    from smdebug.config.rule_requirements import TensorRequirement
+    from smdebug.hook.rule_collections import RuleCollection
 
 MODEL, LOSS = "model", "loss"
 # A loss may be called with keywords; these are what frameworks call its arguments.
 _LOSS_PLACES = {0: "0|input|logits|predictions?", 1: "1|target|labels?"}
 
 
-def include_layers(fed: Fed, layers: Iterable[tuple[str, str]]) -> set[str]:
+def include_layers(fed: RuleCollection, layers: Iterable[tuple[str, str]]) -> set[str]:
     """Adds the layers of a model that rules need to their collection.
 
     Args:
@@ -39,7 +39,7 @@ def include_layers(fed: Fed, layers: Iterable[tuple[str, str]]) -> set[str]:
     return regexes
 
 
-def include_loss(fed: Fed, name: str) -> None:
+def include_loss(fed: RuleCollection, name: str) -> None:
     """Adds what a registered loss takes or returns, where rules need it."""
     for need in fed.needs:
         if LOSS in need.layers:
@@ -47,7 +47,7 @@ def include_loss(fed: Fed, name: str) -> None:
             _include(fed, [name], need, place)
 
 
-def _include(fed: Fed, layers: list[str], need: Need, place: str) -> str:
+def _include(fed: RuleCollection, layers: list[str], need: TensorRequirement, place: str) -> str:
     # One for all layers: each is matched with the name of every tensor.
     names = "|".join(map(re.escape, layers))
     end = "" if need.index is None else f"({place})$"

@@ -18,8 +18,8 @@ from smdebug.storage.writer.flush_interval import flush_interval
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from smdebug.config.rule_requirements import Need
-    from smdebug.hook.fresh_run_store import OwnRun
+    from smdebug.config.rule_requirements import TensorRequirement
+    from smdebug.hook.fresh_run_store import FreshRunStore
     from smdebug.rules.outcome import RuleReport
     from smdebug.rules.registry import RuleSpec
     from smdebug.rules.runner import RuleRunner
@@ -40,7 +40,7 @@ _OTHERS_TAKE = 30.0
 _SAID = 3
 
 
-class WatchedRules:
+class RuleSet:
     """The rules of a hook, checked when the hook is made, before there is a run.
 
     Args:
@@ -56,7 +56,7 @@ class WatchedRules:
         from smdebug.rules.registry import RuleSpec
 
         self.specs: list[RuleSpec] = [RuleSpec(each) for each in given]
-        self.needs: list[Need] = [need for spec in self.specs for need in spec.needs()]
+        self.needs: list[TensorRequirement] = [need for spec in self.specs for need in spec.needs()]
         self.actions = Actions(actions, "rules") if actions else None
 
     @property
@@ -79,7 +79,7 @@ class WatchedRules:
         )
 
 
-class Watch:
+class RuleThread:
     """Evaluates rules over a run while it is written.
 
     Args:
@@ -92,9 +92,9 @@ class Watch:
 
     def __init__(
         self,
-        rules: WatchedRules,
+        rules: RuleSet,
         path: str,
-        own_run: OwnRun,
+        own_run: FreshRunStore,
         on_finding: Callable[[Finding], None],
         flush_seconds: float | None = None,
     ) -> None:

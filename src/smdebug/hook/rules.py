@@ -13,17 +13,17 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config import environment
-from smdebug.hook.fresh_run_store import OwnRun
-from smdebug.hook.rule_thread import Watch
-from smdebug.hook.stop_listener import Control
+from smdebug.hook.fresh_run_store import FreshRunStore
+from smdebug.hook.rule_thread import RuleThread
+from smdebug.hook.stop_listener import StopListener
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.findings import write_findings
 from smdebug.storage.stop_requests import StopRequest, write_stop
-from smdebug.storage.stores.retrying import patient
+from smdebug.storage.stores.retrying import retrying
 
 if TYPE_CHECKING:
     from smdebug.config.options import HookOptions
-    from smdebug.hook.rule_thread import WatchedRules
+    from smdebug.hook.rule_thread import RuleSet
     from smdebug.hook.steps import StepCounter
     from smdebug.storage.findings import Finding
     from smdebug.storage.stores.base import Store
@@ -36,7 +36,7 @@ _LOOKS = 3
 _REMEMBERED = 30
 
 
-class Supervisor:
+class HookRules:
     """Watches over a job.
 
     Args:
@@ -51,7 +51,7 @@ class Supervisor:
 
     def __init__(
         self,
-        rules: WatchedRules | None,
+        rules: RuleSet | None,
         options: HookOptions,
         store: Store,
         steps: StepCounter,
@@ -63,33 +63,35 @@ class Supervisor:
         self._store = store
         # For what must not be lost, on threads that may wait; the writer says when there is an
         # outage.
-        self._patient = patient(store, environment.store_retry_seconds(), quiet=True)
-        self._own_run: OwnRun | None = None
+        self._patient = retrying(store, environment.store_retry_seconds(), quiet=True)
+        self._own_run: FreshRunStore | None = None
         self._steps = steps
         self._workers, self._chief = 1, True
         # Steps in a second, between two looks for requests each.
         self._rates: deque[float] = deque(maxlen=_REMEMBERED)
         self._sampled = (time.monotonic(), 0)
-        self._control: Control | None = None
-        self._watch: Watch | None = None
+        self._control: StopListener | None = None
+        self._watch: RuleThread | None = None
         self._findings: list[Finding] = []
 
-    def look_around(self) -> None:
+    def snapshot_existing(self) -> None:
         """Notes what an earlier job has left, so that `start` has nothing to ask of the store."""
-        self._control = Control(self._store, self._asked, self._sample)
+        self._control = StopListener(self._store, self._asked, self._sample)
         if self._rules is not None:
-            self._own_run = OwnRun(self._patient)
+            self._own_run = FreshRunStore(self._patient)
 
     def start(self, path: str, workers: int, chief: bool) -> None:
         """Begins to look for requests and, in the first of several workers, at the rules."""
         if self._control is None:
-            self.look_around()
+            self.snapshot_existing()
         assert self._control is not None
         self._workers, self._chief = workers, chief
         self._sampled = (time.monotonic(), self._steps.begun)
         self._control.start()
         if self._rules is not None and self._own_run is not None and chief and self._watch is None:
-            self._watch = Watch(self._rules, path, self._own_run, self._found, self._flush_seconds)
+            self._watch = RuleThread(
+                self._rules, path, self._own_run, self._found, self._flush_seconds
+            )
 
     def findings(self) -> list[Finding]:
         """What was found so far."""

@@ -8,22 +8,22 @@ from smdebug.config import environment
 from smdebug.config.json_config import DEFAULT_SAGEMAKER_OUTDIR
 from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.hook.output import RunOutput
-from smdebug.hook.sinks.sagemaker_metrics import MetricsFile
-from smdebug.hook.sinks.tensorboard import TensorboardFiles
+from smdebug.hook.sinks.sagemaker_metrics import SagemakerMetricsFile
+from smdebug.hook.sinks.tensorboard import TensorboardSink
 from smdebug.hook.worker import CHIEF_WORKER
-from smdebug.storage.end_marker import EndMark
+from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.format.keys import END_KEY, TENSORBOARD_FOLDER, collections_key
 from smdebug.storage.stores.base import open_store
-from smdebug.storage.stores.retrying import patient
-from smdebug.storage.writer_lock import Claim
+from smdebug.storage.stores.retrying import retrying
+from smdebug.storage.writer_lock import WriterLock
 
 if TYPE_CHECKING:
     from smdebug.config.options import HookOptions
-    from smdebug.hook.sinks.base import Export
+    from smdebug.hook.sinks.base import StepSink
     from smdebug.storage.stores.base import Store
 
 
-def checked_out_dir(options: HookOptions) -> str:
+def resolve_out_dir(options: HookOptions) -> str:
     """Returns the directory or URL to save to.
 
     Raises:
@@ -54,7 +54,7 @@ def require_free(store: Store, options: HookOptions, out_dir: str, worker: str) 
         SMDebugRuntimeError: the place is taken.
         StoreError: an object store is not there, gives no answer, or says no.
     """
-    Claim(store, worker).check()
+    WriterLock(store, worker).check()
     if options.tensorboard_path is not None:
         next(open_store(options.tensorboard_path).list(END_KEY), None)
     if options.tensorboard_dir is None:
@@ -62,7 +62,7 @@ def require_free(store: Store, options: HookOptions, out_dir: str, worker: str) 
         store.path(f"{TENSORBOARD_FOLDER}/x")
     if options.resume or not _holds(store, END_KEY):
         return False
-    mark = EndMark.of(store)
+    mark = EndMarker.of(store)
     if mark is not None and mark.interrupted:
         return True
     if any(_holds(store, collections_key(worker, classic)) for classic in (False, True)):
@@ -90,7 +90,7 @@ def open_run(
         SMDebugRuntimeError: another live process writes to the run as this worker.
     """
     return RunOutput(
-        patient(store, environment.store_retry_seconds()),
+        retrying(store, environment.store_retry_seconds()),
         worker,
         format,
         options.flush_seconds,
@@ -100,15 +100,15 @@ def open_run(
     )
 
 
-def _exports(options: HookOptions, worker: str) -> list[Export]:
+def _exports(options: HookOptions, worker: str) -> list[StepSink]:
     """What is told of the steps besides the run."""
-    found: list[Export] = []
+    found: list[StepSink] = []
     directory = environment.metrics_directory()
     if directory is not None:
-        found.append(MetricsFile(directory))
+        found.append(SagemakerMetricsFile(directory))
     if options.tensorboard_path is not None:
         other = None if worker == CHIEF_WORKER else worker
-        found.append(TensorboardFiles(options.tensorboard_path, other))
+        found.append(TensorboardSink(options.tensorboard_path, other))
     return found
 
 

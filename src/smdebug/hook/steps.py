@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
 from smdebug.hook.step_history import Step, StepHistory
 from smdebug.mode_keys import ModeKeys
@@ -46,7 +46,7 @@ class StepCounter:
         if not isinstance(mode, ModeKeys):
             raise SMDebugValueError(
                 f"mode must be one of modes.{', modes.'.join(m.name for m in ModeKeys)}, "
-                f"got {checks.shown(mode)}"
+                f"got {validation.short_repr(mode)}"
             )
         self.mode = mode
         self.mode_steps.setdefault(mode, -1)
@@ -124,7 +124,8 @@ def step_number(value: object) -> int:
         number = operator.index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise SMDebugTypeError(
-            f"step must be a whole number: that of the last step, got {checks.shown(value)}"
+            "step must be a whole number: that of the last step, "
+            f"got {validation.short_repr(value)}"
         ) from error
     if not -1 <= number <= LAST_STEP:
         raise SMDebugValueError(

@@ -23,7 +23,7 @@ logger = logging.getLogger("smdebug.hook")
 LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 10.0
 
 
-class Control:
+class StopListener:
     """Looks for requests to stop, every so often, from `start` on until one is accepted.
 
     Making one asks the store what is there already; training must not wait for that.

@@ -19,7 +19,7 @@ logger = logging.getLogger("smdebug.instrument")
 _Hook = TypeVar("_Hook", bound=BaseHook)
 
 
-class AttachedJob:
+class InstrumentedJob:
     """Makes the hook of a script when its training begins.
 
     The first framework that trains gets it: a run belongs to one framework. A script that makes a

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from smdebug.instrument.job import AttachedJob
+    from smdebug.instrument.job import InstrumentedJob
 
 logger = logging.getLogger("smdebug.instrument")
 
@@ -27,7 +27,7 @@ class KerasWatch:
         package: Keras.
     """
 
-    def __init__(self, job: AttachedJob, package: ModuleType) -> None:
+    def __init__(self, job: InstrumentedJob, package: ModuleType) -> None:
         self._job, self._package = job, package
         for name in _CALLED:
             Patch(package.Model, name, self._with_hook)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from smdebug.instrument.job import AttachedJob
+    from smdebug.instrument.job import InstrumentedJob
 
 _BEGINNINGS = ("fit", "validate", "test", "predict")
 
@@ -24,7 +24,7 @@ class LightningWatch:
         package: Lightning, by whichever of its names.
     """
 
-    def __init__(self, job: AttachedJob, package: ModuleType) -> None:
+    def __init__(self, job: InstrumentedJob, package: ModuleType) -> None:
         self._job = job
         for name in _BEGINNINGS:
             Patch(package.Trainer, name, self._with_callback)

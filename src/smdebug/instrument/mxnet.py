@@ -9,14 +9,14 @@ import mxnet as mx
 
 from smdebug.hook.handles import Callback, Handle
 from smdebug.hook.patch import Patch
-from smdebug.instrument.root_calls import Outermost
+from smdebug.instrument.root_calls import RootCalls
 from smdebug.mode_keys import ModeKeys
 from smdebug.mxnet.hook import Hook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from smdebug.instrument.job import AttachedJob
+    from smdebug.instrument.job import InstrumentedJob
 
 logger = logging.getLogger("smdebug.instrument")
 
@@ -31,12 +31,12 @@ class MxnetWatch:
         job: has the hook.
     """
 
-    def __init__(self, job: AttachedJob) -> None:
+    def __init__(self, job: InstrumentedJob) -> None:
         self._job = job
         self._trained: list[Any] = []
         self._handles: list[Any] = []
         Patch(mx.gluon.Trainer, "__init__", self._telling_trainer)
-        outermost = Outermost(lambda: bool(self._trained), self._called)
+        outermost = RootCalls(lambda: bool(self._trained), self._called)
         Patch(mx.gluon.Block, "__call__", outermost.telling)
         Patch(mx.gluon.loss.Loss, "__call__", self._telling_loss)
 

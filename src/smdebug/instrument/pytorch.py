@@ -13,7 +13,7 @@ import torch
 from torch.nn.modules.loss import _Loss
 
 from smdebug.hook.patch import Patch
-from smdebug.instrument.root_calls import Outermost
+from smdebug.instrument.root_calls import RootCalls
 from smdebug.pytorch.backward_losses import BackwardLosses
 from smdebug.pytorch.context import is_traced
 from smdebug.pytorch.hook import Hook
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from smdebug.hook.handles import Handle
-    from smdebug.instrument.job import AttachedJob
+    from smdebug.instrument.job import InstrumentedJob
 
 logger = logging.getLogger("smdebug.instrument")
 
@@ -44,11 +44,11 @@ class PytorchWatch:
         job: has the hook.
     """
 
-    def __init__(self, job: AttachedJob) -> None:
+    def __init__(self, job: InstrumentedJob) -> None:
         self._job = job
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._roots: dict[torch.nn.Module, Handle] = {}
-        self._outermost = Outermost(self._looks, self._called)
+        self._outermost = RootCalls(self._looks, self._called)
         self._since = 0
         self._calls: Patch | None = None
         self._thread: int | None = None

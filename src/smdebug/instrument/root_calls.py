@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Outermost:
+class RootCalls:
     """Tells of outermost calls, before they are made.
 
     Args:

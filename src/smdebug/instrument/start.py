@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config import environment
-from smdebug.config.json_config import parse_job_file, read_json_object
+from smdebug.config.json_config import parse_json_config, read_json_object
 from smdebug.instrument.imports import ImportWatch
-from smdebug.instrument.job import AttachedJob
+from smdebug.instrument.job import InstrumentedJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
 
-def attach(description: Mapping[str, Any], place: str = "job file") -> AttachedJob:
+def attach(description: Mapping[str, Any], place: str = "job file") -> InstrumentedJob:
     """Has every framework that is imported, or will be, attach a hook to what it trains.
 
     Args:
@@ -26,8 +26,8 @@ def attach(description: Mapping[str, Any], place: str = "job file") -> AttachedJ
         SMDebugValueError: the description makes no sense.
     """
     # Here, and not in the middle of the script.
-    parse_job_file(description, place)
-    job = AttachedJob(description)
+    parse_json_config(description, place)
+    job = InstrumentedJob(description)
 
     def pytorch(module: ModuleType) -> None:
         from smdebug.instrument.pytorch import PytorchWatch
@@ -67,7 +67,7 @@ def attach(description: Mapping[str, Any], place: str = "job file") -> AttachedJ
     return job
 
 
-def attach_by_environment() -> AttachedJob | None:
+def attach_by_environment() -> InstrumentedJob | None:
     """Attaches what the job file describes; None where there is none, or smdebug is turned off.
 
     Raises:

@@ -13,7 +13,7 @@ from smdebug.xgboost.hook import Hook
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from smdebug.instrument.job import AttachedJob
+    from smdebug.instrument.job import InstrumentedJob
 
 
 class XgboostWatch:
@@ -23,7 +23,7 @@ class XgboostWatch:
         job: has the hook.
     """
 
-    def __init__(self, job: AttachedJob) -> None:
+    def __init__(self, job: InstrumentedJob) -> None:
         self._job = job
         # One function, known by three names.
         for owner in (xgboost.training, xgboost, xgboost.sklearn):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.hook.naming import GRADIENT_PREFIX
 from smdebug.hook.nan_trigger import watch
-from smdebug.mxnet.tensors import TakenNDArray, snapshot
+from smdebug.mxnet.tensors import NDArrayCapture, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ class Gradients:
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
-        self._taken: dict[str, TakenNDArray] = {}
+        self._taken: dict[str, NDArrayCapture] = {}
         # Where the forwards of the step were.
         self._threads: set[int] = set()
 
@@ -42,7 +42,7 @@ class Gradients:
         """Takes note of the thread of a forward of the step."""
         self._threads.add(threading.get_ident())
 
-    def take_all(self) -> list[TakenNDArray]:
+    def take_all(self) -> list[NDArrayCapture]:
         """Returns the gradients that were taken since the last call."""
         taken, self._taken = self._taken, {}
         return list(taken.values())
@@ -100,6 +100,6 @@ class Gradients:
         assert capture.plan is not None
         want = capture.plan.want(name)
         if want is not None:
-            self._taken[name] = TakenNDArray(name, snapshot(gradient), want)
+            self._taken[name] = NDArrayCapture(name, snapshot(gradient), want)
         if capture.plan.armed:
             watch(self._hook, capture, name, gradient)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import mxnet as mx
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.exceptions import SMDebugTypeError
@@ -24,7 +24,7 @@ from smdebug.mxnet.collection import Collection
 from smdebug.mxnet.forwards import Forwards
 from smdebug.mxnet.gradients import Gradients
 from smdebug.mxnet.registration import Registration, block_name, device_of
-from smdebug.mxnet.tensors import NDArray, TakenNDArray, snapshot, to_numpy
+from smdebug.mxnet.tensors import NDArray, NDArrayCapture, snapshot, to_numpy
 
 if TYPE_CHECKING:
     import os
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from smdebug.config.reduction_config import ReductionConfig
     from smdebug.config.save_config import SaveConfig, SaveConfigMode
-    from smdebug.hook.capture import StepCapture, Taken
-    from smdebug.hook.plan import StepPlan, Want
+    from smdebug.hook.capture import Capture, StepCapture
+    from smdebug.hook.plan import SaveRequest, StepPlan
     from smdebug.reductions import Array
 
 logger = logging.getLogger("smdebug.hook")
@@ -171,7 +171,7 @@ class Hook(BaseHook):
         """
         if not isinstance(block, mx.gluon.Block):
             raise SMDebugTypeError(
-                f"block must be a mxnet.gluon.Block, got {checks.shown(block)} of type "
+                f"block must be a mxnet.gluon.Block, got {validation.short_repr(block)} of type "
                 f"{type(block).__name__}"
             )
         known = self._handle_of(block)
@@ -309,7 +309,7 @@ class Hook(BaseHook):
                 registration.refresh()
                 self._activations.offer(capture.plan, registration.name, taken, returned)
 
-    def _finish_taking(self, capture: StepCapture) -> list[Taken]:
+    def _finish_taking(self, capture: StepCapture) -> list[Capture]:
         # The step ends: what was to be updated is updated, what was to be replaced is replaced.
         self._refresh()
         if capture.plan is not None:
@@ -390,10 +390,10 @@ class Hook(BaseHook):
             return super()._as_array(key, value)
         return to_numpy(snapshot(value))
 
-    def _take(self, name: str, tensor: Any, want: Want) -> Taken | None:
+    def _take(self, name: str, tensor: Any, want: SaveRequest) -> Capture | None:
         if not isinstance(tensor, NDArray):
             return super()._take(name, tensor, want)
-        return TakenNDArray(name, snapshot(tensor), want)
+        return NDArrayCapture(name, snapshot(tensor), want)
 
     def _is_finite(self, tensor: Any) -> bool:
         return bool(np.isfinite(self._as_array("tensor", tensor)).all())

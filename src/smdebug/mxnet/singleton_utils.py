@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from smdebug.hook.current import del_hook, set_hook
-from smdebug.hook.module_api import ProcessHook
+from smdebug.hook.module_api import ModuleApi
 from smdebug.mxnet.collection import Collection
 from smdebug.mxnet.hook import Hook
 
 if TYPE_CHECKING:
-    from smdebug.config.json_config import JobSource
+    from smdebug.config.json_config import JsonConfigSource
 
 __all__ = [
     "add_to_collection",
@@ -23,10 +23,10 @@ __all__ = [
     "set_hook",
 ]
 
-_process = ProcessHook(Hook, Collection)
+_process = ModuleApi(Hook, Collection)
 
 
-def get_hook(json_config_path: JobSource | None = None) -> Hook | None:
+def get_hook(json_config_path: JsonConfigSource | None = None) -> Hook | None:
     """Returns the hook of this process; when there is none, the one that a job file describes.
 
     Args:

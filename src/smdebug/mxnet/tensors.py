@@ -13,10 +13,10 @@ import ml_dtypes
 import mxnet as mx
 import numpy as np
 
-from smdebug.hook.capture import TakenOne, entry_of
+from smdebug.hook.capture import SingleCapture, make_entry
 
 if TYPE_CHECKING:
-    from smdebug.hook.plan import Want
+    from smdebug.hook.plan import SaveRequest
     from smdebug.reductions import Array
     from smdebug.storage.batch import StepBatch
 
@@ -42,7 +42,7 @@ def to_numpy(array: Any) -> Array:
     return values
 
 
-class TakenNDArray(TakenOne):
+class NDArrayCapture(SingleCapture):
     """One array of which a copy is under way.
 
     Args:
@@ -51,9 +51,9 @@ class TakenNDArray(TakenOne):
         want: what is saved of it.
     """
 
-    def __init__(self, name: str, copy: Any, want: Want) -> None:
+    def __init__(self, name: str, copy: Any, want: SaveRequest) -> None:
         super().__init__(name, want, copy.size * np.dtype(copy.dtype).itemsize)
         self._copy = copy
 
     def finish(self, batch: StepBatch) -> None:
-        batch.entries.append(entry_of(self._name, to_numpy(self._copy), self._want, batch.placed))
+        batch.entries.append(make_entry(self._name, to_numpy(self._copy), self._want, batch.placed))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from smdebug.pytorch.registration import Registration
 
 
-class ShardGradients:
+class FsdpGradients:
     """Takes the gradients of shards at the end of each backward of a saving step.
 
     Args:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import torch
 from torch.nn.modules.loss import _Loss
 
-from smdebug.config import environment
-from smdebug.config import validation as checks
+from smdebug.config import environment, validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.exceptions import SMDebugError, SMDebugRuntimeError, SMDebugTypeError
@@ -21,10 +20,10 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.pytorch.activations import Activations
 from smdebug.pytorch.collection import Collection
 from smdebug.pytorch.context import in_backward
-from smdebug.pytorch.fsdp import ShardGradients
-from smdebug.pytorch.minmax import Extremes
+from smdebug.pytorch.fsdp import FsdpGradients
+from smdebug.pytorch.minmax import MinMax
 from smdebug.pytorch.naming import original_module
-from smdebug.pytorch.optimizer_guard import Updates
+from smdebug.pytorch.optimizer_guard import OptimizerGuard
 from smdebug.pytorch.parameters import Gradients, Weights
 from smdebug.pytorch.registration import (
     Callback,
@@ -34,7 +33,7 @@ from smdebug.pytorch.registration import (
     registered_parts,
 )
 from smdebug.pytorch.tensors import (
-    TakenDeviceTensor,
+    DeviceTensorCapture,
     is_finite,
     local_tensor,
     to_numpy,
@@ -46,8 +45,8 @@ if TYPE_CHECKING:
 
     from smdebug.config.reduction_config import ReductionConfig
     from smdebug.config.save_config import SaveConfig, SaveConfigMode
-    from smdebug.hook.capture import StepCapture, Taken
-    from smdebug.hook.plan import Want
+    from smdebug.hook.capture import Capture, StepCapture
+    from smdebug.hook.plan import SaveRequest
     from smdebug.reductions import Array
 
 logger = logging.getLogger("smdebug.hook")
@@ -157,9 +156,9 @@ class Hook(BaseHook):
         self._known_regexes = known
         of_rules = frozenset(fed.collection.name for fed in self._fed)
         self._activations = Activations(self._offer, self._entered, known, of_rules)
-        self._shard_gradients = ShardGradients(self._gradients, self._entered)
-        self._extremes = Extremes()
-        self._updates = Updates(self) if options.before_update else None
+        self._shard_gradients = FsdpGradients(self._gradients, self._entered)
+        self._extremes = MinMax()
+        self._updates = OptimizerGuard(self) if options.before_update else None
         self._frozen: tuple[str, ...] = ()
         # What was registered when the present step began.
         self._begun: list[Registration] = []
@@ -198,12 +197,12 @@ class Hook(BaseHook):
         """
         if not isinstance(module, torch.nn.Module):
             raise SMDebugTypeError(
-                f"module must be a torch.nn.Module, got {checks.shown(module)} of type "
+                f"module must be a torch.nn.Module, got {validation.short_repr(module)} of type "
                 f"{type(module).__name__}"
             )
         registration = Registration(module, list(self._registrations))
-        registration.begins_steps = checks.boolean("begins_steps", begins_steps)
-        registration.follows_training = checks.boolean("follow_training", follow_training)
+        registration.begins_steps = validation.boolean("begins_steps", begins_steps)
+        registration.follows_training = validation.boolean("follow_training", follow_training)
         for known in self._registrations:
             shared = {*known.modules.values()} & {*registration.modules.values()}
             if shared:
@@ -263,7 +262,7 @@ class Hook(BaseHook):
         if not isinstance(loss_module, torch.nn.Module):
             raise SMDebugTypeError(
                 f"loss_module must be a torch.nn.Module, such as torch.nn.CrossEntropyLoss(), got "
-                f"{checks.shown(loss_module)}; the value of a loss function is saved by "
+                f"{validation.short_repr(loss_module)}; the value of a loss function is saved by "
                 'hook.save_tensor("loss", loss, "losses")'
             )
         if loss_module in self._losses:
@@ -337,9 +336,9 @@ class Hook(BaseHook):
         """
         if not isinstance(tensor_value, torch.Tensor):
             raise SMDebugTypeError(
-                f"tensor_value must be a torch.Tensor, got {checks.shown(tensor_value)}"
+                f"tensor_value must be a torch.Tensor, got {validation.short_repr(tensor_value)}"
             )
-        checks.text("tensor_name", tensor_name)
+        validation.text("tensor_name", tensor_name)
         if not self._steps.begun and not self._closed:
             raise SMDebugRuntimeError(
                 f"record_tensor_value({tensor_name!r}) must come after the first forward of a "
@@ -387,7 +386,8 @@ class Hook(BaseHook):
                 return
         if not self._closed and not self._forked:
             raise SMDebugError(
-                f"module must be registered first, got {checks.shown(type(module).__name__)}; "
+                "module must be registered first, "
+                f"got {validation.short_repr(type(module).__name__)}; "
                 "call hook.register_module(module, begins_steps=False)"
             )
 
@@ -506,10 +506,12 @@ class Hook(BaseHook):
             return super()._as_array(key, value)
         tensor = local_tensor(value, key)
         if tensor is None:
-            raise SMDebugTypeError(f"{key} must be a tensor with values, got {checks.shown(value)}")
+            raise SMDebugTypeError(
+                f"{key} must be a tensor with values, got {validation.short_repr(value)}"
+            )
         return to_numpy(tensor.cpu().clone())
 
-    def _take(self, name: str, tensor: Any, want: Want) -> Taken | None:
+    def _take(self, name: str, tensor: Any, want: SaveRequest) -> Capture | None:
         if not isinstance(tensor, torch.Tensor):
             return super()._take(name, tensor, want)
         local = local_tensor(tensor, name)
@@ -517,15 +519,15 @@ class Hook(BaseHook):
             return None
         if local.device.type == "cpu":
             return self._extremes.take(name, tensor, local, want)
-        return TakenDeviceTensor(name, local, want)
+        return DeviceTensorCapture(name, local, want)
 
-    def _finish_taking(self, capture: StepCapture) -> list[Taken]:
+    def _finish_taking(self, capture: StepCapture) -> list[Capture]:
         taken = super()._finish_taking(capture)
         self._gradients.handed_over()
         self._extremes.handed_over()
-        on_device = [each for each in taken if isinstance(each, TakenDeviceTensor)]
+        on_device = [each for each in taken if isinstance(each, DeviceTensorCapture)]
         if on_device:
-            TakenDeviceTensor.send(on_device)
+            DeviceTensorCapture.send(on_device)
         return taken
 
     def _is_finite(self, tensor: Any) -> bool:

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from smdebug.hook.capture import saved_bytes
-from smdebug.pytorch.tensors import DTYPES, TakenTensor
-from smdebug.storage.batch import Block, Layout
+from smdebug.pytorch.tensors import DTYPES, TensorCapture
+from smdebug.storage.batch import Block, BlockSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from smdebug.hook.plan import Want
+    from smdebug.hook.plan import SaveRequest
     from smdebug.storage.batch import StepBatch
 
 _FROM_EXTREMES = frozenset({"min", "max", "nans", "infs"})
@@ -29,7 +29,7 @@ _MOST_LAYOUTS = 64
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
-class TakenExtremes:
+class MinMaxCapture:
     """The extremes of tensors that came one after the other, all of them finite.
 
     Together, because a row by itself costs the writer's thread time that training has to wait for.
@@ -39,9 +39,9 @@ class TakenExtremes:
         layouts: those of earlier steps, by what is in them.
     """
 
-    lent = False
+    needs_release = False
 
-    def __init__(self, want: Want, layouts: dict[object, Layout]) -> None:
+    def __init__(self, want: SaveRequest, layouts: dict[object, BlockSchema]) -> None:
         self.want = want
         self.tensors = self.nbytes = 0
         self._layouts = layouts
@@ -69,7 +69,7 @@ class TakenExtremes:
         positions = np.arange(batch.placed, batch.placed + count)
         batch.blocks.append(Block(self._layout(), None, chosen, positions))
 
-    def _layout(self) -> Layout:
+    def _layout(self) -> BlockSchema:
         key = (tuple(self._names), tuple(self._kinds))
         if key not in self._layouts:
             if len(self._layouts) >= _MOST_LAYOUTS:
@@ -77,13 +77,13 @@ class TakenExtremes:
                 self._layouts.clear()
             dtypes = tuple(DTYPES[dtype].name for dtype, _ in self._kinds)
             shapes = tuple(tuple(shape) for _, shape in self._kinds)
-            self._layouts[key] = Layout(tuple(self._names), dtypes, shapes)
+            self._layouts[key] = BlockSchema(tuple(self._names), dtypes, shapes)
         return self._layouts[key]
 
     def release(self) -> None:
         """There is no memory to give back."""
 
-    def items(self) -> Iterator[tuple[str, Want, int]]:
+    def items(self) -> Iterator[tuple[str, SaveRequest, int]]:
         for name, size in zip(self._names, self._sizes, strict=True):
             yield name, self.want, saved_bytes(size, self.want)
 
@@ -92,7 +92,7 @@ class TakenExtremes:
         return [(self.want.collections, len(self._names), size)]
 
 
-class Extremes:
+class MinMax:
     """Takes tensors of the host, those by their extremes of which no more is wanted.
 
     What one module returns is often what the next one takes, and what its parent returns: the
@@ -102,8 +102,8 @@ class Extremes:
     def __init__(self) -> None:
         # By identity, which the reference confirms: a tensor that is gone may lend it to another.
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, float, float]] = {}
-        self._layouts: dict[object, Layout] = {}
-        self._gathered: TakenExtremes | None = None
+        self._layouts: dict[object, BlockSchema] = {}
+        self._gathered: MinMaxCapture | None = None
 
     def begin_step(self) -> None:
         """Forgets the tensors of the step before."""
@@ -115,8 +115,8 @@ class Extremes:
         self._gathered = None
 
     def take(
-        self, name: str, tensor: torch.Tensor, local: torch.Tensor, want: Want
-    ) -> TakenTensor | TakenExtremes | None:
+        self, name: str, tensor: torch.Tensor, local: torch.Tensor, want: SaveRequest
+    ) -> TensorCapture | MinMaxCapture | None:
         """Takes a tensor, in the way that costs training least.
 
         Args:
@@ -136,14 +136,14 @@ class Extremes:
                 return self._gather(name, local, want, low, high)
         # What comes next comes after it.
         self._gathered = None
-        return TakenTensor(name, local, want)
+        return TensorCapture(name, local, want)
 
     def _gather(
-        self, name: str, local: torch.Tensor, want: Want, low: float, high: float
-    ) -> TakenExtremes | None:
+        self, name: str, local: torch.Tensor, want: SaveRequest, low: float, high: float
+    ) -> MinMaxCapture | None:
         gathered, joined = self._gathered, True
         if gathered is None or gathered.want != want:
-            gathered = self._gathered = TakenExtremes(want, self._layouts)
+            gathered = self._gathered = MinMaxCapture(want, self._layouts)
             joined = False
         gathered.add(name, local, low, high)
         return None if joined else gathered

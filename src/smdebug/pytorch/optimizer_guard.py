@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from smdebug.pytorch.registration import Registration
 
 
-class Updates:
+class OptimizerGuard:
     """Looks at the gradients of registered parameters before every step of an optimizer.
 
     That is one pass over the gradients, and on an accelerator one wait for it: whether to go on

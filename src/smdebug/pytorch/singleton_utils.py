@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from smdebug.hook.current import del_hook, set_hook
-from smdebug.hook.module_api import ProcessHook
+from smdebug.hook.module_api import ModuleApi
 from smdebug.pytorch.collection import Collection
 from smdebug.pytorch.hook import Hook
 
 if TYPE_CHECKING:
-    from smdebug.config.json_config import JobSource
+    from smdebug.config.json_config import JsonConfigSource
 
 __all__ = [
     "add_to_collection",
@@ -23,11 +23,11 @@ __all__ = [
     "set_hook",
 ]
 
-_process = ProcessHook(Hook, Collection)
+_process = ModuleApi(Hook, Collection)
 
 
 def get_hook(
-    json_config_path: JobSource | None = None, create_if_not_exists: bool = False
+    json_config_path: JsonConfigSource | None = None, create_if_not_exists: bool = False
 ) -> Hook | None:
     """Returns the hook of this process.
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from smdebug.hook.capture import entry_of, saved_bytes
+from smdebug.hook.capture import make_entry, saved_bytes
 from smdebug.pytorch.tensors import DTYPES
 from smdebug.reductions import compute_row_reductions
-from smdebug.storage.batch import Block, Layout
+from smdebug.storage.batch import Block, BlockSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from smdebug.hook.plan import Want
+    from smdebug.hook.plan import SaveRequest
     from smdebug.reductions import Array
     from smdebug.storage.batch import StepBatch
 
@@ -38,7 +38,7 @@ class Row(NamedTuple):
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
-    want: Want
+    want: SaveRequest
 
 
 class _Group(NamedTuple):
@@ -47,8 +47,8 @@ class _Group(NamedTuple):
     places: tuple[int, ...]
     start: int
     size: int
-    layout: Layout
-    want: Want
+    layout: BlockSchema
+    want: SaveRequest
     dtype: torch.dtype
     places_array: npt.NDArray[np.int64]
 
@@ -72,7 +72,7 @@ class RowLayout:
         self.rows = tuple(rows)
         self._groups: list[_Group] = []
         self._free: list[_Memory] = []
-        alike: dict[tuple[torch.dtype, int, Want], list[int]] = {}
+        alike: dict[tuple[torch.dtype, int, SaveRequest], list[int]] = {}
         for place, row in enumerate(rows):
             key = (row.dtype, _count(row.shape), row.want)
             alike.setdefault(key, []).append(place)
@@ -84,7 +84,7 @@ class RowLayout:
             nbytes = len(places) * size * dtype.itemsize
             start += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         self.nbytes = start
-        self._partial: dict[tuple[int, ...], Layout] = {}
+        self._partial: dict[tuple[int, ...], BlockSchema] = {}
         self._totals = [
             (group.want.collections, len(group.places), len(group.places) * self._saved(group))
             for group in self._groups
@@ -94,9 +94,9 @@ class RowLayout:
         """Returns a place for the tensors of one step."""
         return RowBuffer(self, self._free.pop() if self._free else _Memory(self))
 
-    def _layout(self, places: Sequence[int]) -> Layout:
+    def _layout(self, places: Sequence[int]) -> BlockSchema:
         rows = [self.rows[place] for place in places]
-        return Layout(
+        return BlockSchema(
             tuple(row.name for row in rows),
             tuple(DTYPES[row.dtype].name for row in rows),
             tuple(row.shape for row in rows),
@@ -135,7 +135,7 @@ class RowBuffer:
         order: the places of the tensors in the order they came; empty when all came at once.
     """
 
-    lent = True
+    needs_release = True
 
     def __init__(self, layout: RowLayout, memory: _Memory) -> None:
         self._layout = layout
@@ -180,7 +180,7 @@ class RowBuffer:
             positions[self.order] = np.arange(start, start + len(self.order))
         return positions
 
-    def _partial_layout(self, group: _Group, here: list[int]) -> Layout:
+    def _partial_layout(self, group: _Group, here: list[int]) -> BlockSchema:
         # Kept: the writer keeps what it knows about a layout too.
         places = tuple(group.places[row] for row in here)
         partial = self._layout._partial
@@ -194,9 +194,9 @@ class RowBuffer:
     @staticmethod
     def _add(
         batch: StepBatch,
-        layout: Layout,
+        layout: BlockSchema,
         matrix: Array,
-        want: Want,
+        want: SaveRequest,
         positions: npt.NDArray[np.int64],
     ) -> None:
         values = None
@@ -205,7 +205,7 @@ class RowBuffer:
             if values[0].nbytes >= _LARGE:
                 places = positions.tolist()
                 batch.entries.extend(
-                    entry_of(name, value, want, place)
+                    make_entry(name, value, want, place)
                     for name, value, place in zip(layout.names, values, places, strict=True)
                 )
                 return
@@ -218,7 +218,7 @@ class RowBuffer:
         if memory is not None:
             self._layout._free.append(memory)
 
-    def items(self) -> Iterator[tuple[str, Want, int]]:
+    def items(self) -> Iterator[tuple[str, SaveRequest, int]]:
         for place, row in enumerate(self._layout.rows):
             if self.present[place]:
                 nbytes = _count(row.shape) * row.dtype.itemsize

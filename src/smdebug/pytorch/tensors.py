@@ -14,10 +14,10 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from smdebug.hook.capture import TakenOne, entry_of, reduced_entry, reductions_of
+from smdebug.hook.capture import SingleCapture, make_entry, reduced_entry, reductions_of
 
 if TYPE_CHECKING:
-    from smdebug.hook.plan import Want
+    from smdebug.hook.plan import SaveRequest
     from smdebug.reductions import Array
     from smdebug.storage.batch import StepBatch
 
@@ -90,7 +90,7 @@ def to_numpy(tensor: torch.Tensor) -> Array:
     return plain
 
 
-class TakenTensor(TakenOne):
+class TensorCapture(SingleCapture):
     """One tensor of the host that was copied.
 
     Args:
@@ -99,17 +99,17 @@ class TakenTensor(TakenOne):
         want: what is saved of it.
     """
 
-    def __init__(self, name: str, tensor: torch.Tensor, want: Want) -> None:
+    def __init__(self, name: str, tensor: torch.Tensor, want: SaveRequest) -> None:
         super().__init__(name, want, tensor.nbytes)
         # contiguous() would return a contiguous tensor itself, which training goes on to use.
         self._copy = tensor.clone(memory_format=torch.contiguous_format)
 
     def finish(self, batch: StepBatch) -> None:
         array = to_numpy(self._copy)
-        batch.entries.append(entry_of(self._name, array, self._want, batch.placed))
+        batch.entries.append(make_entry(self._name, array, self._want, batch.placed))
 
 
-class TakenDeviceTensor(TakenOne):
+class DeviceTensorCapture(SingleCapture):
     """One tensor of an accelerator: its reductions are computed there, its copy is under way.
 
     Nothing here waits for the device. `send` starts the transfer of the numbers of many tensors
@@ -121,7 +121,7 @@ class TakenDeviceTensor(TakenOne):
         want: what is saved of it.
     """
 
-    def __init__(self, name: str, tensor: torch.Tensor, want: Want) -> None:
+    def __init__(self, name: str, tensor: torch.Tensor, want: SaveRequest) -> None:
         whole = want.raw or want.histogram is not None
         super().__init__(name, want, tensor.nbytes, tensor.nbytes if whole else 0)
         self._device = tensor.device
@@ -133,9 +133,9 @@ class TakenDeviceTensor(TakenOne):
         self._ready: Any = None
 
     @staticmethod
-    def send(taken: list[TakenDeviceTensor]) -> None:
+    def send(taken: list[DeviceTensorCapture]) -> None:
         """Starts bringing the reductions to the host: one transfer for each device and type."""
-        groups: dict[tuple[torch.device, torch.dtype], list[TakenDeviceTensor]] = {}
+        groups: dict[tuple[torch.device, torch.dtype], list[DeviceTensorCapture]] = {}
         for each in taken:
             if each._numbers is not None:
                 groups.setdefault((each._numbers.device, each._numbers.dtype), []).append(each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.pytorch.backward_losses import BackwardLosses
 from smdebug.pytorch.hook import Hook
@@ -36,7 +36,7 @@ class WatchedTraining:
             )
         if not isinstance(hook, Hook | str | os.PathLike):
             raise SMDebugTypeError(
-                f"hook must be a Hook, a directory or a URL, got {checks.shown(hook)}"
+                f"hook must be a Hook, a directory or a URL, got {validation.short_repr(hook)}"
             )
         self.hook = hook if isinstance(hook, Hook) else Hook(hook, **options)
         self._losses: BackwardLosses | None = None

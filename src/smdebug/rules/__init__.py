@@ -1,6 +1,6 @@
 """Rules: what went wrong in a run, in which tensor, at which step."""
 
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement as Need
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.configuration import hook_configuration
 from smdebug.rules.outcome import Outcome, RuleReport

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import validation as checks
-from smdebug.config.rule_requirements import Need
+from smdebug.config import validation
+from smdebug.config.rule_requirements import TensorRequirement
 
 if TYPE_CHECKING:
     from smdebug.config.collection import Collection
@@ -39,12 +39,12 @@ class TensorChoice:
         everything: bool = False,
         key: str = "tensor_regex",
     ) -> None:
-        self.collections = checks.comma_list("collection_names", collections)
+        self.collections = validation.comma_list("collection_names", collections)
         if isinstance(regexes, str):
             # A comma within braces belongs to a regex.
             regexes = re.split(r",(?![^{}]*\})", regexes)
-        self.regexes = checks.comma_list(key, regexes)
-        self._patterns = [checks.regex(key, regex) for regex in self.regexes]
+        self.regexes = validation.comma_list(key, regexes)
+        self._patterns = [validation.regex(key, regex) for regex in self.regexes]
         self._everything = everything and not self.collections and not self.regexes
         self._known: dict[str, bool] = {}
         self._found: dict[str, Collection] = {}
@@ -67,7 +67,7 @@ class TensorChoice:
 
     def needs(
         self, made: str, reductions: tuple[str, ...] = (), raw: bool = False
-    ) -> tuple[Need, ...]:
+    ) -> tuple[TensorRequirement, ...]:
         """What a hook has to save of the chosen tensors.
 
         Args:
@@ -75,9 +75,11 @@ class TensorChoice:
             reductions: the reductions of them.
             raw: the tensors themselves.
         """
-        found = [Need(name, reductions, raw) for name in self.collections]
+        found = [TensorRequirement(name, reductions, raw) for name in self.collections]
         if self.regexes:
-            found.append(Need(made, reductions, raw, include_regex=tuple(self.regexes)))
+            found.append(
+                TensorRequirement(made, reductions, raw, include_regex=tuple(self.regexes))
+            )
         return tuple(found)
 
     def look_at(self, trial: Trial) -> None:

@@ -19,7 +19,7 @@ from smdebug.storage.findings import Finding
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from smdebug.config.rule_requirements import Need
+    from smdebug.config.rule_requirements import TensorRequirement
     from smdebug.mode_keys import ModeKeys
     from smdebug.rules.block import Bools, Column, Floats, RawValue, Table
     from smdebug.trials.trial import Trial
@@ -72,7 +72,7 @@ class ColumnRule(Rule):
     # ---- what a rule says
 
     @abstractmethod
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """What a hook has to save so that the rule can run."""
 
     @abstractmethod

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import NON_REDUCTION_COLLECTIONS
 from smdebug.config.options import rule_list
 from smdebug.rules.registry import RuleSpec
 
 if TYPE_CHECKING:
-    from smdebug.config.rule_requirements import Need
+    from smdebug.config.rule_requirements import TensorRequirement
 
 
 def hook_configuration(rules: Any, save_interval: int | None = None) -> dict[str, Any]:
@@ -30,9 +30,9 @@ def hook_configuration(rules: Any, save_interval: int | None = None) -> dict[str
         [{'CollectionName': 'gradients',
           'CollectionParameters': {'reductions': 'abs_mean,zeros', 'save_interval': '100'}}]
     """
-    by_collection: dict[str, list[Need]] = {}
+    by_collection: dict[str, list[TensorRequirement]] = {}
     if save_interval is not None:
-        save_interval = checks.whole_number("save_interval", save_interval, minimum=1)
+        save_interval = validation.whole_number("save_interval", save_interval, minimum=1)
     for rule in rule_list(rules):
         for need in RuleSpec(rule).needs():
             by_collection.setdefault(need.collection, []).append(need)
@@ -40,7 +40,7 @@ def hook_configuration(rules: Any, save_interval: int | None = None) -> dict[str
     return {"CollectionConfigurations": entries}
 
 
-def _entry(name: str, needs: list[Need], save_interval: int | None) -> dict[str, Any]:
+def _entry(name: str, needs: list[TensorRequirement], save_interval: int | None) -> dict[str, Any]:
     parameters: dict[str, Any] = {}
     regexes = dict.fromkeys(regex for need in needs for regex in need.include_regex)
     if regexes:

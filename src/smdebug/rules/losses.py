@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
@@ -40,8 +40,8 @@ def choose_losses(
     Raises:
         SMDebugValueError: nothing is chosen.
     """
-    names = checks.comma_list("collection_names", collection_names)
-    if checks.boolean("use_losses_collection", use_losses_collection):
+    names = validation.comma_list("collection_names", collection_names)
+    if validation.boolean("use_losses_collection", use_losses_collection):
         names = [*names, *({CollectionKeys.LOSSES} - set(names))]
     choice = rule.choose(names, tensor_regex)
     if not choice:

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
 from smdebug.rules.action.failure import without_secrets
 from smdebug.rules.rule import Rule
@@ -21,7 +21,7 @@ from smdebug.rules.rule import Rule
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from smdebug.config.rule_requirements import Need
+    from smdebug.config.rule_requirements import TensorRequirement
     from smdebug.trials.trial import Trial
 
 ENTRY_POINT_GROUP = "smdebug.rules"
@@ -126,7 +126,7 @@ class RuleSpec:
         rule.rule_parameters = self._shown_parameters()
         return rule
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """What a hook has to save for the rule; () when the rule does not say.
 
         Raises:
@@ -135,7 +135,7 @@ class RuleSpec:
         if self.kind.needs is Rule.needs:
             return ()
         kind: Any = self.kind
-        found: tuple[Need, ...] = kind(None, **self._shown_parameters()).needs()
+        found: tuple[TensorRequirement, ...] = kind(None, **self._shown_parameters()).needs()
         return found
 
     def _shown_parameters(self) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class RuleSpec:
             if name not in names:
                 raise SMDebugValueError(
                     f"rule {self.kind.__name__} has the parameters {', '.join(names)}, got "
-                    f"{checks.shown(name)}{_nearest(name, names)}"
+                    f"{validation.short_repr(name)}{_nearest(name, names)}"
                 )
 
 
@@ -237,7 +237,9 @@ def _rules_in(module: ModuleType) -> list[str]:
 def _module_at(path: str) -> ModuleType:
     file = Path(path).expanduser()
     if not file.is_file():
-        raise SMDebugValueError(f"rule must be in a Python file, got {checks.shown(path)}: no file")
+        raise SMDebugValueError(
+            f"rule must be in a Python file, got {validation.short_repr(path)}: no file"
+        )
     # Under a name of its own, so that it hides no module of the user's; another one for a file
     # that was changed, as they are in a notebook.
     state = file.stat()

@@ -17,7 +17,7 @@ from smdebug.trials.trial import Trial
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from smdebug.config.rule_requirements import Need
+    from smdebug.config.rule_requirements import TensorRequirement
 
 
 class Rule(ABC):
@@ -75,7 +75,7 @@ class Rule(ABC):
         """Adds what the rule needs at a step to `req_tensors`; by default nothing."""
         return
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """What a hook has to save so that the rule can run; by default nothing is known."""
         return ()
 

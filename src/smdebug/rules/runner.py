@@ -119,7 +119,7 @@ class RuleRunner:
                 done += len(block)
                 self._judged = int(block.steps[-1])
             if self._lets_go:
-                self.trial.let_go_through(self._judged)
+                self.trial.evict_until(self._judged)
         for place, rule in enumerate(self.rules):
             if isinstance(rule, ColumnRule) and not self.trial.loaded_all_steps:
                 found += self._caught(place, lambda: rule.idle(time.time()))  # noqa: B023

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.exceptions import SMDebugValueError
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ class SpikeLimits:
             SMDebugValueError: something of it makes no sense.
         """
         limits = cls(
-            checks.whole_number("window", window, minimum=2),
-            checks.number("factor", factor, minimum=0),
-            checks.whole_number("min_history", min_history, minimum=2),
+            validation.whole_number("window", window, minimum=2),
+            validation.number("factor", factor, minimum=0),
+            validation.whole_number("min_history", min_history, minimum=2),
             floor,
         )
         if limits.min_history > limits.window:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.rules.column_rule import ColumnRule
 
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ class UnitRule(ColumnRule):
         action_str: Any = "",
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.threshold_inactivity = checks.number(
+        self.threshold_inactivity = validation.number(
             "threshold_inactivity", threshold_inactivity, minimum=0, maximum=100
         )
-        self.threshold_layer = checks.number(
+        self.threshold_layer = validation.number(
             "threshold_layer", threshold_layer, minimum=0, maximum=100
         )
         self._activities: dict[Column, list[Activity]] = {}

@@ -86,7 +86,7 @@ class Entry:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class BlockSchema:
     """The tensors of a block, in order. Made once and used at many steps: keep it, do not copy it.
 
     Attributes:
@@ -114,7 +114,7 @@ class Block:
             order of the layout, behind what is before the block.
     """
 
-    layout: Layout
+    layout: BlockSchema
     values: Sequence[Array] | None = None
     reductions: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
     positions: npt.NDArray[np.int64] | None = None

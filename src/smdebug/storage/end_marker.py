@@ -21,7 +21,7 @@ _MARK = re.compile(rb"(\d{1,12}\.\d{3})?((?:^|(?<=\d) )interrupted)?")
 
 
 @dataclass(frozen=True)
-class EndMark:
+class EndMarker:
     """What the mark of an end says.
 
     Attributes:
@@ -38,7 +38,7 @@ class EndMark:
     interrupted: bool = False
 
     @classmethod
-    def now(cls, format: str, interrupted: bool = False) -> EndMark:
+    def now(cls, format: str, interrupted: bool = False) -> EndMarker:
         """The mark of a run in this format that ends now."""
         return cls(time.time() if format == "v2" else None, interrupted)
 
@@ -48,7 +48,7 @@ class EndMark:
         return b" ".join(filter(None, [moment, _INTERRUPTED if self.interrupted else b""]))
 
     @classmethod
-    def decode(cls, content: bytes) -> EndMark | None:
+    def decode(cls, content: bytes) -> EndMarker | None:
         """What the content of a file says; None when it is no mark."""
         found = _MARK.fullmatch(content)
         if found is None:
@@ -56,7 +56,7 @@ class EndMark:
         return cls(None if found[1] is None else float(found[1]), found[2] is not None)
 
     @classmethod
-    def of(cls, store: Store) -> EndMark | None:
+    def of(cls, store: Store) -> EndMarker | None:
         """The mark of a run; None while there is none.
 
         One that says nothing that can be understood is the mark of an end all the same.

@@ -38,7 +38,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Place(NamedTuple):
+class RecordLocation(NamedTuple):
     """Where a record lies and what it must hold."""
 
     event_file: str
@@ -63,7 +63,7 @@ class RawReader:
         self._store = store
         self._events: OrderedDict[str, _EventFile] = OrderedDict()
 
-    def read_values(self, places: Sequence[Place]) -> list[Array]:
+    def read_values(self, places: Sequence[RecordLocation]) -> list[Array]:
         """Reads records; each is checked, and must hold the tensor and step it is said to hold.
 
         Local values are read-only views on the mapped file.
@@ -82,13 +82,13 @@ class RawReader:
         with ThreadPoolExecutor(min(large, _VERIFIERS), "smdebug-verify") as pool:
             return list(pool.map(_EventFile.value, files, places))
 
-    def read_times(self, places: Sequence[Place]) -> list[float]:
+    def read_times(self, places: Sequence[RecordLocation]) -> list[float]:
         """When records were made, in seconds since 1970; each is checked as a value is."""
         if self._store.remote:
             return self._read_remote(places, _time)
         return [self._event_file(place.event_file).time(place) for place in places]
 
-    def read_events(self, places: Sequence[Place]) -> list[Event | Exception]:
+    def read_events(self, places: Sequence[RecordLocation]) -> list[Event | Exception]:
         """Reads records as `read_values` does; what is wrong with one stands in its place.
 
         Raises:
@@ -103,7 +103,7 @@ class RawReader:
         with ThreadPoolExecutor(min(large, _VERIFIERS), "smdebug-verify") as pool:
             return list(pool.map(_event_of, files, places))
 
-    def _remote_events(self, places: Sequence[Place]) -> list[Event | Exception]:
+    def _remote_events(self, places: Sequence[RecordLocation]) -> list[Event | Exception]:
         spans = _spans(places)
         data = each(
             self._store,
@@ -132,7 +132,7 @@ class RawReader:
         return decode_event(data[HEADER_SIZE:], key=key, offset=0).wall_time
 
     def _read_remote(
-        self, places: Sequence[Place], decode: Callable[[memoryview, Place], R]
+        self, places: Sequence[RecordLocation], decode: Callable[[memoryview, RecordLocation], R]
     ) -> list[R]:
         spans = _spans(places)
         data = each(self._store, lambda span: _read_span(self._store, span), spans)
@@ -164,9 +164,9 @@ class _EventFile:
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
-        self._verified: dict[Place, Array] = {}
+        self._verified: dict[RecordLocation, Array] = {}
 
-    def value(self, place: Place) -> Array:
+    def value(self, place: RecordLocation) -> Array:
         if place in self._verified:
             return self._verified[place]
         if place.length < _LARGE:
@@ -176,12 +176,12 @@ class _EventFile:
         self._verified[place] = value
         return value
 
-    def event(self, place: Place) -> Event:
+    def event(self, place: RecordLocation) -> Event:
         if place.length >= _LARGE:
             populate(self._data, place.offset, place.length)
         return _event(self._data[place.offset : place.offset + place.length], place)
 
-    def time(self, place: Place) -> float:
+    def time(self, place: RecordLocation) -> float:
         return _time(self._data[place.offset : place.offset + place.length], place)
 
 
@@ -195,7 +195,7 @@ def _attempt(work: Callable[[T], R], item: T) -> R | Exception:
         return error
 
 
-def _event_of(file: _EventFile | Exception, place: Place) -> Event | Exception:
+def _event_of(file: _EventFile | Exception, place: RecordLocation) -> Event | Exception:
     return file if isinstance(file, Exception) else _attempt(file.event, place)
 
 
@@ -209,7 +209,7 @@ class _Span:
         self.numbers: list[int] = []
 
 
-def _spans(places: Sequence[Place]) -> list[_Span]:
+def _spans(places: Sequence[RecordLocation]) -> list[_Span]:
     spans: list[_Span] = []
     order = sorted(range(len(places)), key=lambda n: (places[n].event_file, places[n].offset))
     for number in order:
@@ -227,17 +227,17 @@ def _read_span(store: Store, span: _Span) -> memoryview:
     return store.read(check_key(span.key), span.start, span.end - span.start)
 
 
-def _value(record: memoryview, place: Place) -> Array:
+def _value(record: memoryview, place: RecordLocation) -> Array:
     tensor = _event(record, place).values[0].tensor
     assert tensor is not None
     return tensor
 
 
-def _time(record: memoryview, place: Place) -> float:
+def _time(record: memoryview, place: RecordLocation) -> float:
     return _event(record, place).wall_time
 
 
-def _event(record: memoryview, place: Place) -> Event:
+def _event(record: memoryview, place: RecordLocation) -> Event:
     where: dict[str, Any] = {
         "key": place.event_file,
         "offset": place.offset,
@@ -264,7 +264,7 @@ def _event(record: memoryview, place: Place) -> Event:
     return event
 
 
-def places_of(table: pa.Table, tensor: str | None = None) -> list[Place | None]:
+def places_of(table: pa.Table, tensor: str | None = None) -> list[RecordLocation | None]:
     """Where the raw values of rows lie; None for rows that have no record.
 
     Args:
@@ -276,7 +276,7 @@ def places_of(table: pa.Table, tensor: str | None = None) -> list[Place | None]:
     return [
         None
         if offset is None
-        else Place(file, offset, length, checksum, name, step, seq < 0, digest)
+        else RecordLocation(file, offset, length, checksum, name, step, seq < 0, digest)
         for file, offset, length, checksum, digest, step, seq, name in zip(
             *columns, tensors, strict=True
         )

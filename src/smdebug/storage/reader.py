@@ -15,7 +15,7 @@ import numpy as np
 
 from smdebug.exceptions import DataCorrupted, IndexReaderException
 from smdebug.storage.arrow import pa
-from smdebug.storage.end_marker import EndMark
+from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.format.collections_file import decode_collections
 from smdebug.storage.format.keys import (
     COLLECTIONS_PREFIX,
@@ -28,11 +28,11 @@ from smdebug.storage.format.keys import (
     parse_collections_worker,
     parse_index_key,
 )
-from smdebug.storage.raw_tensors import Place, RawReader, each
+from smdebug.storage.raw_tensors import RawReader, RecordLocation, each
 from smdebug.storage.run_id import RunNames
 from smdebug.storage.segment_summary import Segment, StepArrays
 from smdebug.storage.untrusted.limits import NAME_CHARACTERS, STEPS, read_json_text, read_small
-from smdebug.storage.v1.index import ClassicSegment, ClassicStep, parse_classic
+from smdebug.storage.v1.index import V1Segment, V1Step, parse_classic
 from smdebug.storage.v2.index import EMPTY, SCHEMA, newest_rows
 from smdebug.storage.v2.index_file import ColumnCache, IndexFile
 
@@ -78,7 +78,7 @@ class RunReader:
         self._runs = RunNames(store)
         self._seen: set[str] = set()
         self._files: dict[str, IndexFile] = {}
-        self._classic: list[ClassicSegment] = []
+        self._classic: list[V1Segment] = []
         self._generation = 0
         self._start_over()
 
@@ -120,7 +120,7 @@ class RunReader:
 
     def ended_before(self, moment: float) -> bool:
         """Whether the job says that it ended before a moment, in seconds since 1970."""
-        mark = EndMark.of(self.store)
+        mark = EndMarker.of(self.store)
         # Format v1 and earlier versions do not say when.
         return mark is not None and mark.time is not None and mark.time < moment
 
@@ -217,8 +217,8 @@ class RunReader:
             before[key] = file
         return before[key]
 
-    def _open_classic(self, items: list[tuple[str, IndexName]]) -> list[ClassicSegment]:
-        def parse(item: tuple[str, IndexName]) -> ClassicStep:
+    def _open_classic(self, items: list[tuple[str, IndexName]]) -> list[V1Segment]:
+        def parse(item: tuple[str, IndexName]) -> V1Step:
             key, name = item
             if name.attempt:
                 key = classic_index_key(name.step, name.worker)
@@ -226,12 +226,10 @@ class RunReader:
             self._runs.check(key, name.worker, step.run)
             return step
 
-        by_worker: dict[str, list[ClassicStep]] = {}
+        by_worker: dict[str, list[V1Step]] = {}
         for (_, name), step in zip(items, self._each(parse, items), strict=True):
             by_worker.setdefault(name.worker, []).append(step)
-        return [
-            ClassicSegment(worker, steps, self._read_scalars) for worker, steps in by_worker.items()
-        ]
+        return [V1Segment(worker, steps, self._read_scalars) for worker, steps in by_worker.items()]
 
     # ---- the index
 
@@ -253,7 +251,7 @@ class RunReader:
                     names[name] = names.get(name, 0) | bits
             return names
 
-        return self._again(read)
+        return self._retry_on_compaction(read)
 
     def names_at(self, step: int) -> set[str]:
         """The tensors saved at a global step."""
@@ -284,10 +282,12 @@ class RunReader:
         """
         needed = list(dict.fromkeys([*columns, *_ORDERING]))
         if steps is None:
-            found = self._again(lambda: self._gather(tensor, needed))
+            found = self._retry_on_compaction(lambda: self._gather(tensor, needed))
         else:
             low, high = min(steps, default=0), max(steps, default=-1)
-            found = self._again(lambda: _rows_of(self._holding(low, high), tensor, needed, steps))
+            found = self._retry_on_compaction(
+                lambda: _rows_of(self._holding(low, high), tensor, needed, steps)
+            )
         return found.select(list(columns))
 
     def _gather(self, tensor: str, columns: list[str]) -> pa.Table:
@@ -313,7 +313,7 @@ class RunReader:
             empty = EMPTY.select(needed)
             return pa.concat_tables([empty, *(s.table(needed) for s in self._segments)])
 
-        return newest_rows(self._again(read)).select(list(columns))
+        return newest_rows(self._retry_on_compaction(read)).select(list(columns))
 
     def present_columns(self) -> list[str]:
         """The key columns and those that hold anything."""
@@ -328,7 +328,7 @@ class RunReader:
         def read() -> pa.Table:
             pieces = [EMPTY.select(needed)]
             for segment in self._holding(begin, end - 1):
-                if isinstance(segment, ClassicSegment):
+                if isinstance(segment, V1Segment):
                     segment = segment.part(begin, end)
                 table = segment.table(needed)
                 steps = table["step"].to_numpy()
@@ -337,9 +337,9 @@ class RunReader:
                 pieces.append(table)
             return pa.concat_tables(pieces)
 
-        return newest_rows(self._again(read)).select(list(columns))
+        return newest_rows(self._retry_on_compaction(read)).select(list(columns))
 
-    def let_go_through(self, step: int) -> None:
+    def evict_until(self, step: int) -> None:
         """Lets go of index files of format v2 that hold nothing beyond a step.
 
         Steps and names stay known; rows of those files are not found any more. For whoever follows
@@ -383,7 +383,7 @@ class RunReader:
         self.check_all()
         return sorted(self._files)
 
-    def _again(self, read: Callable[[], R]) -> R:
+    def _retry_on_compaction(self, read: Callable[[], R]) -> R:
         for _ in range(_TRIES):
             try:
                 return read()
@@ -400,11 +400,11 @@ class RunReader:
         later = self.store.list(EVENTS_PREFIX, event_file)
         return any(key.rpartition("/")[2].partition("_")[2] == worker for key in later)
 
-    def read_values(self, places: Sequence[Place]) -> list[Array]:
+    def read_values(self, places: Sequence[RecordLocation]) -> list[Array]:
         """Reads records; see `RawReader.read_values`."""
         return self._raw.read_values(places)
 
-    def read_times(self, places: Sequence[Place]) -> list[float]:
+    def read_times(self, places: Sequence[RecordLocation]) -> list[float]:
         """When records were made; see `RawReader.read_times`."""
         return self._expected(lambda: self._raw.read_times(places))
 
@@ -419,7 +419,7 @@ class RunReader:
             return self._expected(lambda: self._raw.file_time(places[-1].event_file))
         return self.read_times([places[-1]])[0]
 
-    def _read_scalars(self, places: list[Place]) -> list[float]:
+    def _read_scalars(self, places: list[RecordLocation]) -> list[float]:
         values = self._expected(lambda: self.read_values(places))
         return [_number(value, place) for value, place in zip(values, places, strict=True)]
 
@@ -434,7 +434,7 @@ class RunReader:
         return each(self.store, work, items)
 
 
-def _number(value: Array, place: Place) -> float:
+def _number(value: Array, place: RecordLocation) -> float:
     if value.size != 1 or value.dtype.kind in "SUOc":
         raise DataCorrupted(
             f"expected one number, got shape {value.shape} of {value.dtype}",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     ReadRun = Callable[[Store, str, IndexName], str | None]
 
 
-class RunIdentity:
+class RunId:
     """The name under which a worker writes.
 
     Args:

@@ -25,7 +25,7 @@ _PATIENCE, _PAUSE = 0.5, 0.01
 _JOINING, _JOINING_PATIENCE = "joins index files", 120.0
 
 
-class Claimed(SMDebugRuntimeError):
+class WriterLocked(SMDebugRuntimeError):
     """Another live process writes as this worker.
 
     Attributes:
@@ -43,7 +43,7 @@ def claimed_workers(store: Store) -> list[str]:
     return [unquote(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX)]
 
 
-class Claim:
+class WriterLock:
     """The right to write to a run as one worker.
 
     Args:
@@ -82,7 +82,7 @@ class Claim:
         """The number of the live process that writes as this worker; None when there is none."""
         try:
             self.check()
-        except Claimed as error:
+        except WriterLocked as error:
             return error.process
         return None
 
@@ -144,13 +144,13 @@ class Claim:
         assert self._store is not None
         run = self._store.root
         if what == _JOINING:
-            raise Claimed(
+            raise WriterLocked(
                 owner,
                 f"process {owner} has been joining the index files of {run} for "
                 f"{_JOINING_PATIENCE:g} seconds; expected nobody to be at them when a job begins: "
                 "wait until it has ended, or give this one another out_dir",
             )
-        raise Claimed(
+        raise WriterLocked(
             owner,
             f"another live process (number {owner}) writes to {run} as "
             f"{self._worker}; expected each process to have its own out_dir or worker: give "

@@ -6,7 +6,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from smdebug.tensorflow.functions import Question, StepFunction, is_from_tracing
+from smdebug.tensorflow.functions import CaptureRequest, StepFunction, is_from_tracing
 
 if TYPE_CHECKING:
     from smdebug.tensorflow.functions import Kind
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("smdebug.hook")
 
 
-class Asker(Protocol):
+class Observer(Protocol):
     """Somebody who wants to see what is inside of a step."""
 
     def receive(self, inside: dict[str, tuple[Any, ...]]) -> None:
@@ -24,7 +24,7 @@ class Asker(Protocol):
         """Takes note that the steps of the model cannot be looked into."""
 
 
-class StandIn:
+class FunctionProxy:
     """What a model finds in place of its function while it trains, evaluates or predicts.
 
     Several hooks may look at one model: they share it.
@@ -43,13 +43,13 @@ class StandIn:
         self.running = False
         self._model = model
         self._kind = kind
-        self._questions: dict[Asker, Question] = {}
-        self._waiting: list[Asker] = []
+        self._questions: dict[Observer, CaptureRequest] = {}
+        self._waiting: list[Observer] = []
         self._function: StepFunction | None = None
         # Nothing is seen; the model's own function has run.
         self._given_up = self._own_ran = self._said = False
 
-    def function(self, asker: Asker, question: Question) -> StepFunction:
+    def function(self, asker: Observer, question: CaptureRequest) -> StepFunction:
         """Returns the function that answers a question, and all others that were asked."""
         known = self._questions.get(asker)
         if known is None or known.about != question.about:
@@ -59,7 +59,7 @@ class StandIn:
             self._function = StepFunction(self._model, self._kind, self.own, self._all_questions())
         return self._function
 
-    def let_run(self, asker: Asker, needed: bool) -> None:
+    def let_run(self, asker: Observer, needed: bool) -> None:
         """Has the function that tells run at the next step, or not, as far as it is up to one."""
         # A step that was begun and not made has left its wish behind.
         self._waiting = [each for each in self._waiting if each is not asker]
@@ -91,7 +91,7 @@ class StandIn:
         self._own_ran = True
         return result
 
-    def _run(self, waiting: list[Asker], args: tuple[Any, ...]) -> Any:
+    def _run(self, waiting: list[Observer], args: tuple[Any, ...]) -> Any:
         self._waiting = []
         function = self._function
         if function is None or self._given_up:
@@ -128,11 +128,11 @@ class StandIn:
         for asker in self._questions:
             asker.give_up(f"the inside of {type(self._model).__name__} is not saved: {why}")
 
-    def _all_questions(self) -> Question:
+    def _all_questions(self) -> CaptureRequest:
         questions = tuple(self._questions.values())
         optimizers = tuple(each for question in questions for each in question.optimizers)
         layers = any(question.layers for question in questions)
-        return Question(
+        return CaptureRequest(
             None,
             lambda name: any(question.wanted(name) for question in questions),
             optimizers,
@@ -155,7 +155,7 @@ def _shown(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def put_in_place(model: Any, kind: Kind, known: StandIn | None) -> StandIn | None:
+def put_in_place(model: Any, kind: Kind, known: FunctionProxy | None) -> FunctionProxy | None:
     """Puts something in the place of a model's function; None if there is no function.
 
     Args:
@@ -164,16 +164,16 @@ def put_in_place(model: Any, kind: Kind, known: StandIn | None) -> StandIn | Non
         known: what was in its place before: it serves again if the function is still the same.
     """
     own = getattr(model, kind.function, None)
-    if own is None or isinstance(own, StandIn):
+    if own is None or isinstance(own, FunctionProxy):
         # It may be of a training that ended in an exception.
         return own
     same = known is not None and known.own is own
-    stand_in = known if known is not None and same else StandIn(model, kind)
+    stand_in = known if known is not None and same else FunctionProxy(model, kind)
     setattr(model, kind.function, stand_in)
     return stand_in
 
 
-def take_away(model: Any, kind: Kind, stand_in: StandIn) -> None:
+def take_away(model: Any, kind: Kind, stand_in: FunctionProxy) -> None:
     """Gives a model its own function back, unless it has got another one since."""
     if getattr(model, kind.function, None) is stand_in:
         setattr(model, kind.function, stand_in.own)

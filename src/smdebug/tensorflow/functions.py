@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from smdebug.mode_keys import ModeKeys
 from smdebug.tensorflow.backend import keras, keras_backend, tf
 from smdebug.tensorflow.layers import ModelNames
-from smdebug.tensorflow.recording import Recording, as_it_is, replaced, watched
+from smdebug.tensorflow.recording import Recording, no_autograph, replaced, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ KINDS = {
 }
 
 
-class Question(NamedTuple):
+class CaptureRequest(NamedTuple):
     """What somebody wants to see.
 
     Attributes:
@@ -128,7 +128,7 @@ def _can_be_given(spec: Any) -> bool:
 def _data_of(value: Any, spec: Any) -> Any:
     """Makes a batch of tensors, of which a function knows no more than the spec says."""
 
-    @as_it_is
+    @no_autograph
     def as_traced(*parts: Any) -> Any:
         # Only a plain tuple is taken apart.
         given = parts if type(value) is tuple else parts[0]
@@ -163,7 +163,7 @@ class StepFunction:
         alone: whether only this function can be traced: then it runs at every step.
     """
 
-    def __init__(self, model: Any, kind: Kind, own: Any, question: Question) -> None:
+    def __init__(self, model: Any, kind: Kind, own: Any, question: CaptureRequest) -> None:
         self.own = own
         self.stateful = self.called = self.ran = self.hidden = self.alone = False
         self.failed: Exception | None = None
@@ -286,7 +286,7 @@ class StepFunction:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             yield
 
-    @as_it_is
+    @no_autograph
     def _telling_step(self, data: Any) -> dict[str, Any]:
         recording = Recording(self._model)
         recording.see_data(data)
@@ -386,4 +386,4 @@ def _run_of_all(strategy: Any) -> Any:
         }
         return result
 
-    return as_it_is(run)
+    return no_autograph(run)

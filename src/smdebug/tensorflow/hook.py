@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from smdebug.config.reduction_config import ReductionConfig
     from smdebug.config.save_config import SaveConfig, SaveConfigMode
-    from smdebug.hook.capture import Taken
-    from smdebug.hook.plan import Want
+    from smdebug.hook.capture import Capture
+    from smdebug.hook.plan import SaveRequest
     from smdebug.reductions import Array
 
 
@@ -156,7 +156,7 @@ class TensorflowHook(BaseHook):
             )
         return super()._as_array(key, to_array(value) if _has_array(value) else value)
 
-    def _take(self, name: str, tensor: Any, want: Want) -> Taken | None:
+    def _take(self, name: str, tensor: Any, want: SaveRequest) -> Capture | None:
         return take(name, tensor, want)
 
     def _is_finite(self, tensor: Any) -> bool:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugTypeError
-from smdebug.hook.capture import TakenArray
-from smdebug.hook.plan import Want
+from smdebug.hook.capture import ArrayCapture
+from smdebug.hook.plan import SaveRequest
 from smdebug.mode_keys import ModeKeys
 from smdebug.tensorflow.backend import flatten, is_keras_3, keras, tf
 from smdebug.tensorflow.collection import Collection
@@ -27,7 +27,7 @@ from smdebug.tensorflow.naming import (
     LAYER_TENSORS,
     NOT_OF_A_LAYER,
 )
-from smdebug.tensorflow.recording import as_it_is
+from smdebug.tensorflow.recording import no_autograph
 from smdebug.tensorflow.replicas import (
     OfReplica,
     ReplicatedOutput,
@@ -36,7 +36,7 @@ from smdebug.tensorflow.replicas import (
     worker_of,
 )
 from smdebug.tensorflow.rule_layers import include_layers
-from smdebug.tensorflow.step_inspector import Inside
+from smdebug.tensorflow.step_inspector import StepInspector
 from smdebug.tensorflow.tape import Tapes
 from smdebug.tensorflow.tensors import to_array, value_of
 
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from smdebug.hook.worker import Worker
     from smdebug.storage.stop_requests import StopRequest
 
-_METRIC = Want(raw=True, reductions=(), collections=(CollectionKeys.METRICS,))
-_LOSS = Want(raw=True, reductions=(), collections=(CollectionKeys.LOSSES,))
+_METRIC = SaveRequest(raw=True, reductions=(), collections=(CollectionKeys.METRICS,))
+_LOSS = SaveRequest(raw=True, reductions=(), collections=(CollectionKeys.LOSSES,))
 
 
 class KerasHook(TensorflowHook, keras.callbacks.Callback):
@@ -68,7 +68,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         # What was found out about the model, and what it is for.
         self._names: ModelNames | None = None
         self._named: tuple[int, list[int]] | None = None
-        self._inside = Inside(self._say)
+        self._inside = StepInspector(self._say)
         self._tapes = Tapes(self)
         self._optimizers: tuple[Any, ...] = ()
         self._optimizer_variables: tuple[Any, ...] = ()
@@ -125,7 +125,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             )
         return optimizer
 
-    @as_it_is
+    @no_autograph
     def wrap_tape(self, tape: Any) -> Any:
         """Has what a tape computes saved: losses, gradients and the variables they are of.
 
@@ -165,12 +165,12 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         super().set_mode(mode)
         self._by_hand = mode in (ModeKeys.EVAL, ModeKeys.PREDICT)
 
-    def _begin_by_hand(self) -> None:
+    def _begin_user_step(self) -> None:
         if self._by_hand:
             self._by_hand = False
             self._begin_step()
 
-    @as_it_is
+    @no_autograph
     def save_tape_logs(self, model_inputs: Any = None, outputs: Any = None) -> None:
         """Saves the inputs and the predictions of a model, in a loop of one's own.
 
@@ -188,14 +188,14 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
             tensor_name: its name; one that ends in `loss` is a loss.
             tensor_value: a tensor with a value.
         """
-        checks.text("tensor_name", tensor_name)
+        validation.text("tensor_name", tensor_name)
         value = self._as_array(tensor_name, tensor_value)
-        self._begin_by_hand()
+        self._begin_user_step()
         with self._entered():
             self._offer_metric(tensor_name, value)
         self._guard.raise_if_asked()
 
-    @as_it_is
+    @no_autograph
     def set_gradients(self, gradients: Any = None, gradients_and_variables: Any = None) -> None:
         """Saves gradients at the present step, where no tape and no optimizer is wrapped.
 
@@ -350,7 +350,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         if self._batch_open:
             self._batch_open = False
             with self._entered():
-                self._take_back_step()
+                self._cancel_step()
 
     def _run_in(self, mode: ModeKeys) -> None:
         self._steps.set_mode(mode)
@@ -433,7 +433,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
                 continue
             want = _METRIC if self._name_metric(name) else _LOSS
             self._remember_name(name, want.collections)
-            taken.append(TakenArray(name, value, want))
+            taken.append(ArrayCapture(name, value, want))
             self._logged.add(name)
         if taken:
             # At once: in format v1 a step that is saved again is written anew.

@@ -288,7 +288,7 @@ def _telling_call(original: Any) -> Any:
             recording.see_call(self, _OUTPUTS, result)
         return result
 
-    return as_it_is(telling)
+    return no_autograph(telling)
 
 
 def _inputs(keywords: dict[str, Any]) -> list[Any]:
@@ -318,7 +318,7 @@ def _telling_apply(optimizer: Any) -> Any:
         with _all_applying(optimizer, list(zip(grads, variables, strict=False))):
             return original(grads, trainable_variables)
 
-    return as_it_is(telling)
+    return no_autograph(telling)
 
 
 def _telling_apply_gradients(optimizer: Any) -> Any:
@@ -332,10 +332,10 @@ def _telling_apply_gradients(optimizer: Any) -> Any:
         with _all_applying(optimizer, pairs):
             return original(pairs, *args, **kwargs)
 
-    return as_it_is(telling)
+    return no_autograph(telling)
 
 
-def as_it_is(function: Any) -> Any:
+def no_autograph(function: Any) -> Any:
     """Keeps AutoGraph from rewriting a function."""
     # As `do_not_convert` does; but what it calls may have to be rewritten.
     function.autograph_info__ = {}

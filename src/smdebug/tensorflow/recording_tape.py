@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smdebug.tensorflow.recording import as_it_is
+from smdebug.tensorflow.recording import no_autograph
 
 if TYPE_CHECKING:
     from smdebug.tensorflow.tape import TapeSteps
@@ -30,20 +30,20 @@ def _telling(kind: Any) -> Any:
         # A Jacobian is many gradients, of which none is the loss's.
         smdebug_quiet = False
 
-        @as_it_is
+        @no_autograph
         def __enter__(self) -> Any:
             for steps in self.smdebug_steps:
                 steps.enter()
             return super().__enter__()
 
-        @as_it_is
+        @no_autograph
         def __exit__(self, *error: Any) -> Any:
             result = super().__exit__(*error)
             for steps in self.smdebug_steps:
                 steps.exit()
             return result
 
-        @as_it_is
+        @no_autograph
         def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             result = super().gradient(target, sources, *args, **kwargs)
             if not self.smdebug_quiet:
@@ -51,15 +51,15 @@ def _telling(kind: Any) -> Any:
                     steps.gradient(target, sources, result)
             return result
 
-        @as_it_is
+        @no_autograph
         def jacobian(self, *args: Any, **kwargs: Any) -> Any:
             return self._quietly(super().jacobian, args, kwargs)
 
-        @as_it_is
+        @no_autograph
         def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
             return self._quietly(super().batch_jacobian, args, kwargs)
 
-        @as_it_is
+        @no_autograph
         def _quietly(self, compute: Any, args: Any, kwargs: Any) -> Any:
             self.smdebug_quiet = True
             try:

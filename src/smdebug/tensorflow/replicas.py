@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from smdebug.config.options import HookOptions
-    from smdebug.hook.capture import Taken
+    from smdebug.hook.capture import Capture
     from smdebug.hook.output import Output
-    from smdebug.hook.plan import Want
+    from smdebug.hook.plan import SaveRequest
     from smdebug.hook.step_history import Step
     from smdebug.storage.batch import StepBatch
 
@@ -85,8 +85,12 @@ class OfReplica:
         replica: its number; the first one's are not marked.
     """
 
-    def __init__(self, taken: Taken, replica: int) -> None:
-        self.nbytes, self.tensors, self.lent = taken.nbytes, taken.tensors, taken.lent
+    def __init__(self, taken: Capture, replica: int) -> None:
+        self.nbytes, self.tensors, self.needs_release = (
+            taken.nbytes,
+            taken.tensors,
+            taken.needs_release,
+        )
         self.replica = replica
         self._taken = taken
 
@@ -96,7 +100,7 @@ class OfReplica:
     def release(self) -> None:
         self._taken.release()
 
-    def items(self) -> Iterator[tuple[str, Want, int]]:
+    def items(self) -> Iterator[tuple[str, SaveRequest, int]]:
         return self._taken.items()
 
     def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
@@ -113,7 +117,7 @@ class ReplicatedOutput:
     def __init__(self, outputs: list[Output | None]) -> None:
         self._outputs = [output for output in outputs if output is not None]
 
-    def submit(self, step: Step, time: float, taken: list[Taken], finish: bool = False) -> None:
+    def submit(self, step: Step, time: float, taken: list[Capture], finish: bool = False) -> None:
         others = {each.replica: set[str]() for each in taken if isinstance(each, OfReplica)}
         for each in taken:
             if isinstance(each, OfReplica):
@@ -162,7 +166,7 @@ class ReplicatedOutput:
                 total.bytes += each.bytes
 
 
-def _is_for(taken: Taken, replica: int, own: set[str]) -> bool:
+def _is_for(taken: Capture, replica: int, own: set[str]) -> bool:
     if isinstance(taken, OfReplica):
         return taken.replica == replica
     # A tensor that the replica has of its own is not the first one's.

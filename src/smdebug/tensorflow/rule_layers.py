@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from smdebug.config.rule_requirements import Need
-    from smdebug.hook.rule_collections import Fed
+    from smdebug.config.rule_requirements import TensorRequirement
+    from smdebug.hook.rule_collections import RuleCollection
     from smdebug.tensorflow.layers import ModelNames
 
 _MODEL, _LOSS = "model", "loss"
@@ -15,7 +15,7 @@ _MODEL, _LOSS = "model", "loss"
 _LOSS_INPUTS = ("predictions", "labels")
 
 
-def include_layers(fed: Fed, names: ModelNames) -> None:
+def include_layers(fed: RuleCollection, names: ModelNames) -> None:
     """Adds the layers of a model that rules need to their collection."""
     for need in fed.needs:
         bases = [
@@ -33,7 +33,7 @@ def include_layers(fed: Fed, names: ModelNames) -> None:
             fed.include(f"^(?:{'|'.join(bases)}){end}$")
 
 
-def _of_the_loss(need: Need) -> list[str]:
+def _of_the_loss(need: TensorRequirement) -> list[str]:
     if need.tensor == "output":
         return ["loss"]
     return list(_LOSS_INPUTS) if need.index is None else [_LOSS_INPUTS[need.index]]

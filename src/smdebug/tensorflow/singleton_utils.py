@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.exceptions import SMDebugValueError
 from smdebug.hook.current import del_hook, set_hook
-from smdebug.hook.module_api import ProcessHook
+from smdebug.hook.module_api import ModuleApi
 from smdebug.tensorflow.collection import Collection
 from smdebug.tensorflow.hook import TensorflowHook
 from smdebug.tensorflow.keras import KerasHook
 from smdebug.tensorflow.session import SessionHook
 
 if TYPE_CHECKING:
-    from smdebug.config.json_config import JobSource
+    from smdebug.config.json_config import JsonConfigSource
 
 __all__ = [
     "add_to_collection",
@@ -27,7 +27,7 @@ __all__ = [
     "set_hook",
 ]
 
-_process = ProcessHook(TensorflowHook, Collection)
+_process = ModuleApi(TensorflowHook, Collection)
 _kinds: dict[str, type[TensorflowHook]] = {
     "keras": KerasHook,
     "session": SessionHook,
@@ -37,7 +37,7 @@ _kinds: dict[str, type[TensorflowHook]] = {
 
 def get_hook(
     hook_type: str | None = None,
-    json_config_path: JobSource | None = None,
+    json_config_path: JsonConfigSource | None = None,
     create_if_not_exists: bool = False,
 ) -> TensorflowHook | None:
     """Returns the hook of this process.
@@ -62,7 +62,7 @@ def get_hook(
     expected = ", ".join(repr(kind) for kind in _kinds)
     if hook_type is not None and hook_type not in _kinds:
         raise SMDebugValueError(
-            f"hook_type must be one of {expected}, got {checks.shown(hook_type)}"
+            f"hook_type must be one of {expected}, got {validation.short_repr(hook_type)}"
         )
     if hook_type is None and create_if_not_exists:
         raise SMDebugValueError(

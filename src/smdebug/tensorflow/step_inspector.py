@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.tensorflow.backend import keras_backend
-from smdebug.tensorflow.function_proxy import StandIn, put_in_place, take_away
+from smdebug.tensorflow.function_proxy import FunctionProxy, put_in_place, take_away
 from smdebug.tensorflow.functions import (
     KINDS,
-    Question,
+    CaptureRequest,
     can_look_inside,
     steps_per_execution,
 )
@@ -33,7 +33,7 @@ _MOST_NUMBERS = 10
 _USUAL_WEIGHTS = ("kernel", "bias")
 
 
-class Inside:
+class StepInspector:
     """Looks into the steps of one model at a time.
 
     Args:
@@ -43,11 +43,11 @@ class Inside:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._model: Any = None
-        self._places: dict[ModeKeys, StandIn] = {}
+        self._places: dict[ModeKeys, FunctionProxy] = {}
         # Those that were in place before, with what was traced for them.
-        self._before: dict[ModeKeys, StandIn] = {}
+        self._before: dict[ModeKeys, FunctionProxy] = {}
         # What is asked in each mode; None where nothing of the inside is ever saved.
-        self._known: dict[ModeKeys, tuple[object, Question | None]] = {}
+        self._known: dict[ModeKeys, tuple[object, CaptureRequest | None]] = {}
         self._received: dict[str, tuple[Any, ...]] = {}
         # Whether the model had all its layers and variables when that was found out.
         self._complete = True
@@ -114,7 +114,7 @@ class Inside:
             self._complete = names().complete
             if self._is_ever_needed(mode, plan, names()):
                 layers = any(plan.ever(mode, name) for name in _layer_names(names()))
-                question = Question(about, _wanted_in(mode, plan), optimizers, layers)
+                question = CaptureRequest(about, _wanted_in(mode, plan), optimizers, layers)
             known = self._known[mode] = about, question
         if known[1] is None:
             return

@@ -271,7 +271,7 @@ class TapeSteps:
 
     def _save(self, pairs: Pairs) -> None:
         hook = self.hook
-        hook._begin_by_hand()
+        hook._begin_user_step()
         with hook._entered(), self._current():
             for name, value in pairs:
                 # Of a function inside of the loop: there is no value.

@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from smdebug.hook.capture import TakenArray, TakenOne, entry_of, reduced_entry, reductions_of
+from smdebug.hook.capture import (
+    ArrayCapture,
+    SingleCapture,
+    make_entry,
+    reduced_entry,
+    reductions_of,
+)
 from smdebug.tensorflow.backend import is_variable, keras, keras_backend, tf
 
 if TYPE_CHECKING:
-    from smdebug.hook.capture import Taken
-    from smdebug.hook.plan import Want
+    from smdebug.hook.capture import Capture
+    from smdebug.hook.plan import SaveRequest
     from smdebug.reductions import Array
     from smdebug.storage.batch import StepBatch
 
@@ -77,18 +83,18 @@ def value_of(variable: Any) -> Any:
     return tf.raw_ops.ReadVariableOp(resource=inner.handle, dtype=inner.dtype)
 
 
-def take(name: str, tensor: Any, want: Want) -> Taken | None:
+def take(name: str, tensor: Any, want: SaveRequest) -> Capture | None:
     """Takes a tensor, to be finished on the writer's thread; None for what has no numbers."""
     if tf is None or not isinstance(tensor, tf.Tensor):
-        return TakenArray(name, to_array(tensor), want)
+        return ArrayCapture(name, to_array(tensor), want)
     if tensor.dtype in (tf.resource, tf.variant):
         return None
     if "CPU" in tensor.device or not want.reductions:
-        return TakenTensor(name, tensor, want)
-    return TakenDeviceTensor(name, tensor, want)
+        return TensorCapture(name, tensor, want)
+    return DeviceTensorCapture(name, tensor, want)
 
 
-class TakenTensor(TakenOne):
+class TensorCapture(SingleCapture):
     """One tensor that is held until it is written.
 
     Args:
@@ -97,16 +103,16 @@ class TakenTensor(TakenOne):
         want: what is saved of it.
     """
 
-    def __init__(self, name: str, tensor: Any, want: Want) -> None:
+    def __init__(self, name: str, tensor: Any, want: SaveRequest) -> None:
         super().__init__(name, want, int(tensor.shape.num_elements() or 0) * tensor.dtype.size)
         self._tensor = tensor
 
     def finish(self, batch: StepBatch) -> None:
         array = to_array(self._tensor)
-        batch.entries.append(entry_of(self._name, array, self._want, batch.placed))
+        batch.entries.append(make_entry(self._name, array, self._want, batch.placed))
 
 
-class TakenDeviceTensor(TakenOne):
+class DeviceTensorCapture(SingleCapture):
     """One tensor of an accelerator: its reductions are computed there.
 
     Nothing here waits for the device; the writer's thread does.
@@ -117,7 +123,7 @@ class TakenDeviceTensor(TakenOne):
         want: what is saved of it.
     """
 
-    def __init__(self, name: str, tensor: Any, want: Want) -> None:
+    def __init__(self, name: str, tensor: Any, want: SaveRequest) -> None:
         size = int(tensor.shape.num_elements() or 0) * tensor.dtype.size
         whole = want.raw or want.histogram is not None
         super().__init__(name, want, size, size if whole else 0)

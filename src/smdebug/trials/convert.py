@@ -16,7 +16,7 @@ from smdebug.storage.format.keys import COLLECTIONS_PREFIX, END_KEY, EVENTS_PREF
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.stop_requests import CONTROL_PREFIX
 from smdebug.storage.writer.thread import RunWriter
-from smdebug.storage.writer_lock import Claim, Claimed, claimed_workers
+from smdebug.storage.writer_lock import WriterLock, WriterLocked, claimed_workers
 from smdebug.trials.export import Written, target_directory
 from smdebug.trials.finding import is_run
 from smdebug.trials.selection import groups, pieces
@@ -116,10 +116,10 @@ def _claim(store: Store, claims: ExitStack) -> None:
             "the run"
         )
     for worker in claimed_workers(store):
-        claim = Claim(store, worker)
+        claim = WriterLock(store, worker)
         try:
             claim.take()
-        except Claimed as error:
+        except WriterLocked as error:
             raise SMDebugRuntimeError(
                 f"a live process (number {error.process}) writes to {store.url} as {worker}, so "
                 "the run is left alone; choose another OUT, or replace it when the job has ended"

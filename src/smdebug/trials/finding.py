@@ -13,7 +13,7 @@ from smdebug.storage.format.keys import END_KEY
 from smdebug.storage.stores.base import Store, open_store
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.object_store import ObjectStore
-from smdebug.storage.stores.retrying import READING_SECONDS, patient
+from smdebug.storage.stores.retrying import READING_SECONDS, retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -79,7 +79,7 @@ def find_runs(place: str, unreadable: Callable[[str], Any] | None = None) -> Ite
     if isinstance(store, LocalStore):
         yield from _local_runs(store.root, unreadable or (lambda folder: None))
     elif isinstance(store, ObjectStore):
-        yield from _listed_runs(patient(store, READING_SECONDS), store.entries())
+        yield from _listed_runs(retrying(store, READING_SECONDS), store.entries())
     else:
         sizes = ((key, len(store.read(key)), 0.0) for key in store.list())
         yield from _listed_runs(store, sizes)

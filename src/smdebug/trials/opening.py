@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.exceptions import MissingCollectionFiles, TrialNotFound
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def wait_for_job(reader: RunReader, wait_seconds: float | None) -> None:
     Raises:
         MissingCollectionFiles: the job has ended, or the time is over.
     """
-    limit = _DEFAULT_WAIT if wait_seconds is None else checks.seconds("wait_seconds", wait_seconds)
+    limit = (
+        _DEFAULT_WAIT if wait_seconds is None else validation.seconds("wait_seconds", wait_seconds)
+    )
     deadline = time.monotonic() + limit
     told = False
     while True:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smdebug.exceptions import IndexReaderException, SMDebugError, StoreError
-from smdebug.storage.end_marker import EndMark
+from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.findings import read_findings
 from smdebug.storage.format.keys import END_KEY, INDEX_PREFIX, parse_index_key
 from smdebug.storage.locks import is_written
@@ -104,7 +104,7 @@ def _read(run: FoundRun) -> RunSummary:
 def state_of(store: Store) -> str:
     """Whether a run is `finished`, `live`, or `stopped` before its end."""
     # A listing is at hand for each of many runs; reading one that is not there is a request.
-    mark = EndMark.of(store) if END_KEY in store.list(END_KEY) else None
+    mark = EndMarker.of(store) if END_KEY in store.list(END_KEY) else None
     if mark is not None and not mark.interrupted:
         return FINISHED
     written = is_written(store)

@@ -27,7 +27,7 @@ from smdebug.storage.reader import RunReader
 from smdebug.storage.segment_summary import mode_bit
 from smdebug.storage.stop_requests import StopRequest, write_stop
 from smdebug.storage.stores.base import Store, open_store
-from smdebug.storage.stores.retrying import READING_SECONDS, patient
+from smdebug.storage.stores.retrying import READING_SECONDS, retrying
 from smdebug.trials.collections import RunCollections
 from smdebug.trials.opening import POLL_SECONDS, pause, require_place, wait_for_job
 from smdebug.trials.refresh import Refresher
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from smdebug.reductions import Array
-    from smdebug.storage.raw_tensors import Place
+    from smdebug.storage.raw_tensors import RecordLocation
 
 logger = logging.getLogger("smdebug.trials")
 
@@ -100,7 +100,7 @@ class Trial:
         place = open_store(self.path) if store is None else store
         require_place(place, wait_seconds)
         # Only now: a wrong URL is an error at once.
-        self._store: Store = patient(place, READING_SECONDS) if store is None else place
+        self._store: Store = retrying(place, READING_SECONDS) if store is None else place
         self._reader = RunReader(self._store)
         self._refresher = Refresher(self._reader)
         self._cached: dict[Any, Array] | None = {} if cache else None
@@ -575,9 +575,9 @@ class Trial:
         table = self._reader.rows(tensor, needed, steps)
         return table.filter(in_range(table["step"].to_numpy(), begin, end)).select(columns)
 
-    def let_go_through(self, step: int) -> None:
+    def evict_until(self, step: int) -> None:
         """Lets go of the rows up to a step, which will not be asked for again."""
-        self._reader.let_go_through(step)
+        self._reader.evict_until(step)
 
     def row_values(self, table: pa.Table, tensor: str | None = None) -> list[Array | None]:
         """The raw values of rows; None where only reductions were saved.
@@ -605,7 +605,7 @@ class Trial:
         """
         return row_times(table, self._reader)
 
-    def read_values(self, places: list[Place]) -> list[Array]:
+    def read_values(self, places: list[RecordLocation]) -> list[Array]:
         """Reads records, waiting for an event file that is late."""
         if self._cached is None:
             return self._read_patiently(places)
@@ -613,7 +613,7 @@ class Trial:
         self._cached.update(zip(missing, self._read_patiently(missing), strict=True))
         return [self._cached[place] for place in places]
 
-    def _read_patiently(self, places: list[Place]) -> list[Array]:
+    def _read_patiently(self, places: list[RecordLocation]) -> list[Array]:
         tries = environment.missing_event_file_retry_limit()
         while True:
             try:

@@ -10,7 +10,7 @@ import numpy as np
 import xgboost
 from xgboost import collective
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.xgboost.source import NotAvailable, reason
 from smdebug.xgboost.text_file import TextFile
@@ -150,7 +150,7 @@ def _is_file(given: Any) -> bool:
 
 
 def _shown(given: Any) -> str:
-    return checks.shown(given) if isinstance(given, str | tuple) else type(given).__name__
+    return validation.short_repr(given) if isinstance(given, str | tuple) else type(given).__name__
 
 
 def _by_itself(make: Callable[[], _Result]) -> _Result:

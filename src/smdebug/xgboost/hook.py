@@ -16,13 +16,13 @@ from xgboost import collective
 from xgboost.callback import TrainingCallback
 from xgboost.core import XGBoostError
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.hook.base import BaseHook
-from smdebug.hook.capture import TakenArray
+from smdebug.hook.capture import ArrayCapture
 from smdebug.hook.worker import Worker
 from smdebug.xgboost.data import Data
 from smdebug.xgboost.explain import AverageShap, FullShap, Labels, Predictions
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from smdebug.config.json_config import JobSource
+    from smdebug.config.json_config import JsonConfigSource
     from smdebug.config.save_config import SaveConfig, SaveConfigMode
-    from smdebug.hook.capture import StepCapture, Taken
-    from smdebug.hook.plan import StepPlan, Want
+    from smdebug.hook.capture import Capture, StepCapture
+    from smdebug.hook.plan import SaveRequest, StepPlan
     from smdebug.storage.stop_requests import StopRequest
     from smdebug.xgboost.source import Source
 
@@ -145,7 +145,7 @@ class Hook(BaseHook, TrainingCallback):
         shap_samples: int = DEFAULT_SHAP_SAMPLES,
         resume: bool = False,
     ) -> None:
-        if checks.boolean("before_update", before_update):
+        if validation.boolean("before_update", before_update):
             self._refuse_before_update()
         ignored = isinstance(reduction_config, ReductionConfig) and reduction_config != _RAW
         options = HookOptions(
@@ -176,7 +176,7 @@ class Hook(BaseHook, TrainingCallback):
             )
 
     @classmethod
-    def hook_from_config(cls, json_config_path: JobSource | None = None) -> Hook:
+    def hook_from_config(cls, json_config_path: JsonConfigSource | None = None) -> Hook:
         """Does what `create_from_json_file` does."""
         return cls.create_from_json_file(json_config_path)
 
@@ -192,7 +192,7 @@ class Hook(BaseHook, TrainingCallback):
         if value is not None and not isinstance(value, Mapping):
             raise SMDebugTypeError(
                 f"hyperparameters must be a dict, such as the params of xgboost.train, got "
-                f"{checks.shown(value)}"
+                f"{validation.short_repr(value)}"
             )
         self._hyperparameters = value
         self._sources = None
@@ -224,7 +224,7 @@ class Hook(BaseHook, TrainingCallback):
 
     @shap_samples.setter
     def shap_samples(self, value: int) -> None:
-        self._shap_samples = checks.whole_number("shap_samples", value, minimum=1)
+        self._shap_samples = validation.whole_number("shap_samples", value, minimum=1)
         self._sources = None
 
     # ---- what XGBoost calls
@@ -388,9 +388,9 @@ class Hook(BaseHook, TrainingCallback):
             self._known_worker = Worker(name, count, rank == 0)
         return self._known_worker or super()._worker()
 
-    def _take(self, name: str, tensor: Any, want: Want) -> Taken | None:
+    def _take(self, name: str, tensor: Any, want: SaveRequest) -> Capture | None:
         # What sources yield, and what a user saved, is a copy already.
-        return TakenArray(name, tensor, want)
+        return ArrayCapture(name, tensor, want)
 
     def _stop_training(self, request: StopRequest) -> None:
         """Boosting ends by the answer to `before_iteration`."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from smdebug.hook.capture import TakenNumbers
-from smdebug.storage.batch import Layout
+from smdebug.hook.capture import ScalarsCapture
+from smdebug.storage.batch import BlockSchema
 
 if TYPE_CHECKING:
     from smdebug.hook.capture import StepCapture
-    from smdebug.hook.plan import Want
+    from smdebug.hook.plan import SaveRequest
     from smdebug.xgboost.source import Named
 
 # How many sets of names that came together are remembered.
@@ -23,7 +23,7 @@ class Numbers:
     """
 
     def __init__(self) -> None:
-        self._layouts: dict[tuple[str, ...], Layout] = {}
+        self._layouts: dict[tuple[str, ...], BlockSchema] = {}
 
     def take(self, tensors: list[Named], capture: StepCapture) -> list[Named]:
         """Takes those tensors that are numbers.
@@ -37,7 +37,7 @@ class Numbers:
         """
         plan = capture.plan
         assert plan is not None
-        groups: dict[Want, list[tuple[str, float]]] = {}
+        groups: dict[SaveRequest, list[tuple[str, float]]] = {}
         rest: list[Named] = []
         for name, value in tensors:
             if isinstance(value, float):
@@ -48,14 +48,14 @@ class Numbers:
             rest.append((name, value))
         for want, group in groups.items():
             names, numbers = zip(*group, strict=True)
-            capture.add(TakenNumbers(self._layout(names), list(numbers), want))
+            capture.add(ScalarsCapture(self._layout(names), list(numbers), want))
         return rest
 
-    def _layout(self, names: tuple[str, ...]) -> Layout:
+    def _layout(self, names: tuple[str, ...]) -> BlockSchema:
         if names not in self._layouts:
             if len(self._layouts) >= _MOST_LAYOUTS:
                 # Other features at every round, as there are at first.
                 self._layouts.clear()
             count = len(names)
-            self._layouts[names] = Layout(names, ("float64",) * count, ((1,),) * count)
+            self._layouts[names] = BlockSchema(names, ("float64",) * count, ((1,),) * count)
         return self._layouts[names]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import xgboost
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.exceptions import SMDebugValueError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class TextFile:
             if not (_is_csv(line) if self._kind == "csv" else _is_libsvm(line)):
                 raise SMDebugValueError(
                     f"{self._key}: the content type {self._kind} means {_FORMS[self._kind]}, got "
-                    f"{checks.shown(line)} in {file}"
+                    f"{validation.short_repr(line)} in {file}"
                 )
 
     def _first_row(self, file: Path) -> str:
@@ -120,25 +120,29 @@ def _kind(key: str, content_type: Any) -> str:
     if not isinstance(named, str) or named not in CONTENT_TYPES:
         raise SMDebugValueError(
             f"{key}: the content type must be one of {', '.join(CONTENT_TYPES)} or None, got "
-            f"{checks.shown(content_type)}"
+            f"{validation.short_repr(content_type)}"
         )
     return CONTENT_TYPES[named]
 
 
 def _place(key: str, path: Any) -> Path:
     if not str(path):
-        raise SMDebugValueError(f"{key}: the path must name a file, got {checks.shown(path)}")
+        raise SMDebugValueError(
+            f"{key}: the path must name a file, got {validation.short_repr(path)}"
+        )
     try:
         # As it is now: training may go on in another directory.
         place = Path(path).expanduser().absolute()
         found = place.exists()
     except (RuntimeError, OSError, ValueError) as error:
         raise SMDebugValueError(
-            f"{key}: {checks.shown(str(path))} cannot be looked up: {error}"
+            f"{key}: {validation.short_repr(str(path))} cannot be looked up: {error}"
         ) from error
     if not found:
         local = "; files on this machine are read" if "://" in str(path) else ""
-        raise SMDebugValueError(f"{key}: there is no file {checks.shown(str(path))}{local}")
+        raise SMDebugValueError(
+            f"{key}: there is no file {validation.short_repr(str(path))}{local}"
+        )
     return place
 
 

@@ -24,11 +24,11 @@ import pyarrow as pa
 
 with atheris.instrument_imports(include=["smdebug"], enable_loader_override=False):
     from smdebug.config.collection_manager import CollectionManager
-    from smdebug.config.json_config import read_job_file
+    from smdebug.config.json_config import read_json_config
     from smdebug.exceptions import DataCorrupted, SMDebugError
     from smdebug.mode_keys import ModeKeys
     from smdebug.storage.arrow import pq
-    from smdebug.storage.check.record_scan import Pieces, scan_records
+    from smdebug.storage.check.record_scan import ChunkedFile, scan_records
     from smdebug.storage.check.run import check_run
     from smdebug.storage.findings import read_findings, read_reports
     from smdebug.storage.format import keys as layout
@@ -38,7 +38,7 @@ with atheris.instrument_imports(include=["smdebug"], enable_loader_override=Fals
     from smdebug.storage.format.records import frame, iterate_records
     from smdebug.storage.stop_requests import read_stop
     from smdebug.storage.stores.memory import MemoryStore
-    from smdebug.storage.v1.index import ClassicSegment, parse_classic
+    from smdebug.storage.v1.index import V1Segment, parse_classic
     from smdebug.storage.v2.index import SEAL_KEY, chunk_ranges
     from smdebug.storage.v2.index_file import ColumnCache, IndexFile
     from smdebug.trials.opening import promised_workers
@@ -68,7 +68,7 @@ def records(data: bytes) -> None:
             except DataCorrupted:
                 whole = False
             store.write("x", [content])
-            scanned = list(scan_records(Pieces(store, "x"), classic=classic))
+            scanned = list(scan_records(ChunkedFile(store, "x"), classic=classic))
             sound = [each for each in scanned if each.wrong is None]
             assert len(sound) >= len(found)
             assert whole == (len(sound) == len(scanned))
@@ -143,7 +143,7 @@ def classic(data: bytes) -> None:
         with contextlib.suppress(SMDebugError):
             step = parse_classic(content, _CLASSIC, name)
             assert step.step == 0
-            segment = ClassicSegment("worker_0", [step], lambda places: [0.0] * len(places))
+            segment = V1Segment("worker_0", [step], lambda places: [0.0] * len(places))
             assert segment.table().num_rows <= len(step.names) + len(step.shapes)
             segment.first_place(0)
 
@@ -205,7 +205,7 @@ def names(data: bytes) -> None:
 def job_file(data: bytes) -> None:
     """A job file."""
     JOB_FILE.write_bytes(data)
-    read_job_file(JOB_FILE)
+    read_json_config(JOB_FILE)
 
 
 def run(data: bytes) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from tests.faults.planted import said_by
 from tests.hook.numpy_hook import NumpyHook
 
-from smdebug.config.json_config import read_job_file
+from smdebug.config.json_config import read_json_config
 from smdebug.rules.rule_invoker import invoke_rule
 from smdebug.trials import create_trial
 
@@ -33,7 +33,7 @@ def main(out_dir: str, job_file: str) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     given = json.loads(Path(job_file).read_text())
     given["S3OutputPath"] = out_dir
-    job = read_job_file(given)
+    job = read_json_config(given)
     show(job, job.options, job.collections)
     hook = NumpyHook.create_from_json_file(given)
     show(hook, hook.get_collections(), hook.collection_manager, hook._supervisor, hook._rules)

@@ -15,7 +15,7 @@ import pytest
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import pa
-from smdebug.storage.batch import Block, Entry, Layout, StepBatch
+from smdebug.storage.batch import Block, BlockSchema, Entry, StepBatch
 from smdebug.storage.check.run import check_run
 from smdebug.storage.findings import Finding, write_findings, write_report
 from smdebug.storage.format.keys import END_KEY, parse_index_key
@@ -66,7 +66,7 @@ def varied(worker: str, step: int) -> StepBatch:
     mode = ModeKeys.EVAL if step % 3 == 2 else ModeKeys.TRAIN
     batch = StepBatch(step, mode, step // 2, entries)
     if step % 2:
-        layout = Layout(("b/x", "b/y"), ("float32", "float32"), ((2, 2), (2, 2)))
+        layout = BlockSchema(("b/x", "b/y"), ("float32", "float32"), ((2, 2), (2, 2)))
         values = rng.standard_normal((2, 2, 2)).astype(np.float32)
         batch.blocks.append(Block(layout, list(values), {"max": np.array([1.0, 2.0])}))
     return batch

@@ -16,9 +16,9 @@ from tests.unreliable import Repair, Unreliable
 from smdebug.exceptions import SMDebugValueError, StoreError
 from smdebug.storage.stores import object_store
 from smdebug.storage.stores.base import Store, open_store
-from smdebug.storage.stores.bucket import Haste
+from smdebug.storage.stores.bucket import Timeouts
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.stores.retrying import PatientStore, patient
+from smdebug.storage.stores.retrying import RetryingStore, retrying
 from smdebug.testing import StoreContract
 
 if TYPE_CHECKING:
@@ -42,19 +42,19 @@ def url(bucket: str) -> str:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts are short, so that many fit into a test."""
-    monkeypatch.setattr(object_store, "LATER", Haste(answer=1.0, retry=0.2))
+    monkeypatch.setattr(object_store, "LATER", Timeouts(answer=1.0, retry=0.2))
     monkeypatch.setattr("smdebug.storage.stores.retrying._FIRST_PAUSE", 0.05)
 
 
 class TestPatientStore(StoreContract):
     @pytest.fixture
     def store(self, url: str) -> Store:
-        return patient(open_store(url), PATIENCE)
+        return retrying(open_store(url), PATIENCE)
 
 
 def test_a_disk_does_not_come_back() -> None:
     store = MemoryStore()
-    assert patient(store, PATIENCE) is store
+    assert retrying(store, PATIENCE) is store
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -92,7 +92,7 @@ def test_what_fails_is_done_when_the_server_is_back(
     proxy: Unreliable, url: str, hasty: None, caplog: pytest.LogCaptureFixture,
     fault: int | str, call: str,
 ) -> None:  # fmt: skip
-    store = patient(open_store(url), PATIENCE)
+    store = retrying(open_store(url), PATIENCE)
     store.write("x", [b"abcdef"])
     with Repair(proxy) as repair:
         proxy.break_down(fault)
@@ -118,7 +118,7 @@ def test_what_fails_is_done_when_the_server_is_back(
 def test_an_outage_that_does_not_end(
     proxy: Unreliable, url: str, hasty: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = PatientStore(open_store(url), 0.5)
+    store = RetryingStore(open_store(url), 0.5)
     store.write("x", [b"1"])
     proxy.stop()
     for _ in range(3):
@@ -134,7 +134,7 @@ def test_an_outage_that_does_not_end(
 def test_an_outage_ends_and_the_next_begins(
     proxy: Unreliable, url: str, hasty: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = PatientStore(open_store(url), PATIENCE)
+    store = RetryingStore(open_store(url), PATIENCE)
     store.write("x", [b"1"])
     for number in range(2):
         with Repair(proxy):
@@ -144,7 +144,7 @@ def test_an_outage_ends_and_the_next_begins(
 
 
 def test_a_missing_key_is_an_answer(proxy: Unreliable, url: str, hasty: None) -> None:
-    store = PatientStore(open_store(url), PATIENCE)
+    store = RetryingStore(open_store(url), PATIENCE)
     with pytest.raises(KeyError):
         store.read("nothing")
     proxy.fault = 503
@@ -156,7 +156,7 @@ def test_a_missing_key_is_an_answer(proxy: Unreliable, url: str, hasty: None) ->
 def test_who_may_not_write_is_told_at_once(
     proxy: Unreliable, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = PatientStore(open_store(url), PATIENCE)
+    store = RetryingStore(open_store(url), PATIENCE)
     assert list(store.list()) == []
     proxy.fault, proxy.only = 403, lambda method, path: method == "PUT"
     with pytest.raises(StoreError, match="may not be used with the credentials") as caught:
@@ -167,7 +167,7 @@ def test_who_may_not_write_is_told_at_once(
 
 
 def test_who_could_write_may_be_allowed_to_again(proxy: Unreliable, url: str, hasty: None) -> None:
-    store = PatientStore(open_store(url), PATIENCE)
+    store = RetryingStore(open_store(url), PATIENCE)
     store.write("x", [b"1"])
     with Repair(proxy) as repair:
         proxy.fault = 403
@@ -188,7 +188,7 @@ def test_a_server_that_does_not_listen(proxy: Unreliable, url: str) -> None:
 def test_a_server_that_says_nothing(
     proxy: Unreliable, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_store, "FIRST", Haste(answer=0.3, retry=0.1))
+    monkeypatch.setattr(object_store, "FIRST", Timeouts(answer=0.3, retry=0.1))
     proxy.hold()
     with pytest.raises(StoreError, match=f"{url}.*no answer in time.*endpoint"):
         list(open_store(url).list())
@@ -267,7 +267,7 @@ def test_no_credentials_at_all(url: str, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     # The address at which a machine of Amazon's is asked; nobody answers to it here.
-    monkeypatch.setattr(object_store, "FIRST", Haste(answer=0.5, retry=0.1))
+    monkeypatch.setattr(object_store, "FIRST", Timeouts(answer=0.5, retry=0.1))
     with pytest.raises(StoreError, match=f"no credentials were found for {url}.*AWS_ACCESS_KEY_ID"):
         open_store(url).exists()
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.batch import Block, Entry, Layout, StepBatch
+from smdebug.storage.batch import Block, BlockSchema, Entry, StepBatch
 from smdebug.storage.format.dtypes import dtype_name
 from smdebug.storage.format.events import ALIGNMENT
 from smdebug.storage.format.keys import LAST_STEP
@@ -40,8 +40,8 @@ def arrays_of(shapes: list[tuple[int, ...]], dtype: np.dtype[Any], seed: int = 0
     return [random.integers(0, 2, shape).astype(dtype) for shape in shapes]
 
 
-def layout_of(arrays: list[Array], prefix: str = "t") -> Layout:
-    return Layout(
+def layout_of(arrays: list[Array], prefix: str = "t") -> BlockSchema:
+    return BlockSchema(
         tuple(f"{prefix}{number}" for number in range(len(arrays))),
         tuple(dtype_name(array.dtype) for array in arrays),
         tuple(array.shape for array in arrays),
@@ -84,7 +84,7 @@ def test_raw_values_come_back_bit_for_bit(
 
 
 def test_reductions_are_columns() -> None:
-    layout = Layout(("a", "b"), ("float32", "float32"), ((2, 3), (4,)))
+    layout = BlockSchema(("a", "b"), ("float32", "float32"), ((2, 3), (4,)))
     numbers = {"min": np.array([-1.0, np.nan]), "l2": np.array([2.5, np.inf])}
     blocks = [Block(layout, reductions=numbers)]
     batches = [StepBatch(step, ModeKeys.TRAIN, step, [], blocks=blocks) for step in (0, 1, 2)]
@@ -169,7 +169,7 @@ def test_a_block_twice_in_a_step_keeps_the_later() -> None:
 def test_any_name_step_and_size(names: list[str], step: int, size: int, mode_step: int) -> None:
     names = [name for name in names if name.isprintable()] or ["t"]
     arrays = [np.arange(size + place, dtype=np.uint8) for place in range(len(names))]
-    layout = Layout(tuple(names), ("uint8",) * len(names), tuple(a.shape for a in arrays))
+    layout = BlockSchema(tuple(names), ("uint8",) * len(names), tuple(a.shape for a in arrays))
     store = MemoryStore()
     batch = StepBatch(step, ModeKeys.TRAIN, mode_step, [], blocks=[Block(layout, arrays)])
     reader = write(store, [batch])

@@ -15,7 +15,7 @@ from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.v2 import compaction
 from smdebug.storage.v2.compaction import compact_run
 from smdebug.storage.writer.thread import RunWriter
-from smdebug.storage.writer_lock import Claim
+from smdebug.storage.writer_lock import WriterLock
 from smdebug.testing import make_run
 from smdebug.testing.runs import default_batch, default_collections
 
@@ -131,7 +131,7 @@ def test_a_live_worker_is_left_alone(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     leave_run(store)
     before = index_sizes(store)
-    claim = Claim(store, "b")
+    claim = WriterLock(store, "b")
     claim.take()
     with pytest.raises(SMDebugRuntimeError, match=r"a live .* as b.*when the job has ended"):
         compact_run(store)
@@ -139,7 +139,7 @@ def test_a_live_worker_is_left_alone(tmp_path: Path) -> None:
     assert index_sizes(store) == before
     claim.release()
     # One that has not published anything yet is at work as well.
-    other = Claim(store, "c")
+    other = WriterLock(store, "c")
     other.take()
     with pytest.raises(SMDebugRuntimeError, match="as c"):
         compact_run(store)

@@ -45,10 +45,10 @@ _PATIENCE = 5
 
 
 def batch_of(step: int, *entries: Entry, mode: ModeKeys = ModeKeys.TRAIN) -> StepBatch:
-    return StepBatch(step, mode, step, list(entries) or [entry_of(step)], 1.5)
+    return StepBatch(step, mode, step, list(entries) or [make_entry(step)], 1.5)
 
 
-def entry_of(value: float, name: str = "x", size: int = 3) -> Entry:
+def make_entry(value: float, name: str = "x", size: int = 3) -> Entry:
     return Entry(name, np.full(size, value))
 
 
@@ -190,8 +190,8 @@ def test_a_run_without_steps(format: str) -> None:
 def test_flush_publishes_finished_steps_only(format: str) -> None:
     store = MemoryStore()
     run = RunWriter(store, format=format, flush_seconds=1e6)
-    run.submit(batch_of(0, entry_of(1.0, "a")))
-    run.submit(batch_of(0, entry_of(2.0, "b")))
+    run.submit(batch_of(0, make_entry(1.0, "a")))
+    run.submit(batch_of(0, make_entry(2.0, "b")))
     run.flush()
     assert steps_in(store) == []
     run.submit(batch_of(1))
@@ -245,7 +245,7 @@ def test_a_step_in_several_batches_is_never_seen_half(
         with RunWriter(store, format=format, flush_seconds=0) as run:
             for step in range(40):
                 for name in names:
-                    run.submit(batch_of(step, entry_of(1.0, name), Entry(name, np.float32(1))))
+                    run.submit(batch_of(step, make_entry(1.0, name), Entry(name, np.float32(1))))
                 if step % 3 == 0:
                     run.flush()
     finally:
@@ -259,17 +259,17 @@ def test_a_step_in_several_batches_is_never_seen_half(
 def test_a_name_saved_twice_in_a_step_keeps_the_later(format: str) -> None:
     store = MemoryStore()
     with RunWriter(store, format=format) as run:
-        run.submit(batch_of(0, entry_of(1.0, "a"), entry_of(1.0), entry_of(2.0)))
-        run.submit(batch_of(0, entry_of(3.0)))
+        run.submit(batch_of(0, make_entry(1.0, "a"), make_entry(1.0), make_entry(2.0)))
+        run.submit(batch_of(0, make_entry(3.0)))
     assert values_in(store) == {0: 3.0}
 
 
 def test_a_step_taken_up_again_keeps_the_later() -> None:
     store = MemoryStore()
     with RunWriter(store) as run:
-        run.submit(batch_of(0, entry_of(1.0, "a"), entry_of(1.0)))
+        run.submit(batch_of(0, make_entry(1.0, "a"), make_entry(1.0)))
         run.submit(batch_of(1))
-        run.submit(batch_of(0, entry_of(3.0)))
+        run.submit(batch_of(0, make_entry(3.0)))
     assert values_in(store) == {0: 3.0, 1: 1.0}
     assert values_in(store, "a") == {0: 1.0}
 
@@ -296,7 +296,7 @@ def test_modes_and_times(format: str) -> None:
     store = MemoryStore()
     with RunWriter(store, format=format) as run:
         for step, mode in enumerate(ModeKeys):
-            run.submit(StepBatch(step, mode, step + 10, [entry_of(0.0)], time=100.0 + step))
+            run.submit(StepBatch(step, mode, step + 10, [make_entry(0.0)], time=100.0 + step))
     reader = RunReader(store)
     reader.refresh()
     rows = reader.rows("x", ["mode", "mode_step"]).to_pylist()
@@ -331,7 +331,7 @@ def test_workers_side_by_side(format: str, place: str, tmp_path: Path) -> None:
     writers = [RunWriter(store, worker, format=format) for worker in WORKERS]
     for step in range(3):
         for number, run in enumerate(writers):
-            run.submit(batch_of(step, entry_of(number)))
+            run.submit(batch_of(step, make_entry(number)))
     for run in writers:
         run.write_collections("{}")
         run.close()
@@ -355,7 +355,7 @@ def test_a_resumed_run_overwrites_nothing(place: str, tmp_path: Path) -> None:
     before: dict[str, bytes] = {}
     for attempt in range(3):
         run = RunWriter(store, flush_seconds=1e6)
-        run.submit(batch_of(0, entry_of(attempt), entry_of(attempt, f"only{attempt}")))
+        run.submit(batch_of(0, make_entry(attempt), make_entry(attempt, f"only{attempt}")))
         run.finish_step()
         run.flush()
         for key, data in before.items():
@@ -371,7 +371,7 @@ def test_the_highest_seq_wins_after_compaction_too() -> None:
     for attempt in range(4):
         with RunWriter(store) as run:
             for step in range(3):
-                run.submit(batch_of(step, entry_of(attempt * 10 + step)))
+                run.submit(batch_of(step, make_entry(attempt * 10 + step)))
                 run.flush()
         assert values_in(store) == {step: attempt * 10.0 + step for step in range(3)}
         assert len([key for key in store.list("index/")]) == 1
@@ -462,7 +462,7 @@ def test_large_index_files_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> No
     store = MemoryStore()
     run = RunWriter(store, flush_seconds=1e6)
     for step, count in enumerate([10, 3, 30, 4, 9, 9, 9]):
-        run.submit(batch_of(step, *(entry_of(step, f"t{n}") for n in range(count))))
+        run.submit(batch_of(step, *(make_entry(step, f"t{n}") for n in range(count))))
         run.finish_step()
         run.flush()
     large = [
@@ -519,7 +519,7 @@ def test_the_number_of_objects_does_not_grow_with_the_steps() -> None:
     store = CountingStore()
     with RunWriter(store, flush_seconds=1e6) as run:
         for step in range(2000):
-            run.submit(batch_of(step, Entry("loss", np.float64(step)), entry_of(step)))
+            run.submit(batch_of(step, Entry("loss", np.float64(step)), make_entry(step)))
     assert len(store.writes) == 3
     assert store.lists <= 4
     assert run.stats.segments == 1
@@ -538,7 +538,7 @@ def test_a_full_segment_is_published_at_once(monkeypatch: pytest.MonkeyPatch) ->
     store = CountingStore()
     run = RunWriter(store, flush_seconds=1e6)
     for step in range(10):
-        run.submit(batch_of(step, entry_of(step, size=1000)))
+        run.submit(batch_of(step, make_entry(step, size=1000)))
     run.write_collections("{}")
     outcome(run.flush)
     events = [key for key in store.writes if key.startswith("events/")]
@@ -584,14 +584,14 @@ def test_one_event_file_before_its_index() -> None:
 def test_a_full_queue_makes_the_producer_wait(format: str) -> None:
     store = BlockingStore()
     run = RunWriter(store, format=format, queue_bytes=20_000, flush_seconds=0)
-    run.submit(batch_of(0, entry_of(0, size=1000)))
+    run.submit(batch_of(0, make_entry(0, size=1000)))
     run.finish_step()
     assert store.entered.wait(_PATIENCE)
     submitted = threading.Event()
 
     def produce() -> None:
         for step in range(1, 5):
-            run.submit(batch_of(step, entry_of(step, size=1000)))
+            run.submit(batch_of(step, make_entry(step, size=1000)))
         submitted.set()
 
     thread = threading.Thread(target=produce, daemon=True)
@@ -618,7 +618,7 @@ def test_one_batch_may_exceed_the_queue_alone(queue_bytes: int) -> None:
     store = MemoryStore()
     run = RunWriter(store, queue_bytes=queue_bytes)
     for step in range(5):
-        batch = batch_of(step, entry_of(step, size=10_000))
+        batch = batch_of(step, make_entry(step, size=10_000))
         assert outcome(partial(run.submit, batch)) is None
     run.close()
     assert steps_in(store) == [0, 1, 2, 3, 4]
@@ -923,10 +923,10 @@ class Memory:
     """Counts what was lent to the writer and came back."""
 
     def __init__(self) -> None:
-        self.lent = self.returned = 0
+        self.needs_release = self.returned = 0
 
     def pending(self, step: int, make: Callable[[], StepBatch] | None = None) -> PendingBatch:
-        self.lent += 1
+        self.needs_release += 1
         batch = batch_of(step)
         return PendingBatch(step, batch.nbytes, make or (lambda: batch), self.take_back)
 
@@ -949,7 +949,7 @@ def test_a_pending_batch_is_made_on_the_thread_and_released_when_published() -> 
     run.finish_step()
     run.flush()
     assert makers == ["smdebug-writer"]
-    assert memory.returned == memory.lent == 2
+    assert memory.returned == memory.needs_release == 2
     run.submit(memory.pending(2))
     run.close()
     assert memory.returned == 3
@@ -982,7 +982,7 @@ def test_what_is_published_makes_room_and_nothing_more_is_held() -> None:
     for step in range(200):
         run.submit(memory.pending(step))
         run.finish_step()
-        most = max(most, memory.lent - memory.returned)
+        most = max(most, memory.needs_release - memory.returned)
     run.close()
     assert most <= 4
     assert steps_in(store) == list(range(200))

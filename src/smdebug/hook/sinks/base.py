@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from smdebug.hook.plan import Want
+    from smdebug.hook.plan import SaveRequest
     from smdebug.storage.batch import StepBatch
 
 
-class Export(Protocol):
+class StepSink(Protocol):
     """Is told of every batch, on the writer's thread.
 
     One that fails says so and is silent from then on: the run matters more.
     """
 
-    def take(self, batch: StepBatch, wants: Mapping[str, Want]) -> None:
+    def take(self, batch: StepBatch, wants: Mapping[str, SaveRequest]) -> None:
         """Takes what it wants of a batch.
 
         Args:

@@ -16,13 +16,13 @@ from smdebug.config.collection import SM_METRIC_COLLECTIONS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from smdebug.hook.plan import Want
+    from smdebug.hook.plan import SaveRequest
     from smdebug.storage.batch import Entry, StepBatch
 
 logger = logging.getLogger("smdebug.hook")
 
 
-class MetricsFile:
+class SagemakerMetricsFile:
     """Writes losses, metrics, and scalars saved with `sm_metric=True`, as they come.
 
     A tensor counts with its mean. What is not finite is left out: the platform takes no such
@@ -36,7 +36,7 @@ class MetricsFile:
         self._path = Path(directory) / f"{os.getpid()}.json"
         self._failed = False
 
-    def take(self, batch: StepBatch, wants: Mapping[str, Want]) -> None:
+    def take(self, batch: StepBatch, wants: Mapping[str, SaveRequest]) -> None:
         """Adds the metrics of a batch to the file."""
         names = {name for name, want in wants.items() if _is_metric(want)}
         if not names or self._failed:
@@ -61,7 +61,7 @@ class MetricsFile:
         """Nothing is open."""
 
 
-def _is_metric(want: Want) -> bool:
+def _is_metric(want: SaveRequest) -> bool:
     return not SM_METRIC_COLLECTIONS.isdisjoint(want.collections)
 
 

@@ -11,14 +11,14 @@ from smdebug.storage.tensorboard.files import ModeFiles, number_event, tensor_ev
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from smdebug.hook.plan import Want
+    from smdebug.hook.plan import SaveRequest
     from smdebug.storage.batch import Entry, StepBatch
     from smdebug.storage.stores.base import Buffer
 
 logger = logging.getLogger("smdebug.hook")
 
 
-class TensorboardFiles:
+class TensorboardSink:
     """Writes what TensorBoard shows, beside a run.
 
     Args:
@@ -30,7 +30,7 @@ class TensorboardFiles:
         self._files = ModeFiles(directory, worker)
         self._failed = False
 
-    def take(self, batch: StepBatch, wants: Mapping[str, Want]) -> None:
+    def take(self, batch: StepBatch, wants: Mapping[str, SaveRequest]) -> None:
         """Writes the scalars and histograms of a batch."""
         if self._failed:
             return
@@ -58,7 +58,7 @@ class TensorboardFiles:
             )
 
 
-def _events(entry: Entry, want: Want, batch: StepBatch) -> Iterator[list[Buffer]]:
+def _events(entry: Entry, want: SaveRequest, batch: StepBatch) -> Iterator[list[Buffer]]:
     moment = batch.time if entry.time is None else entry.time
     if not NON_REDUCTION_COLLECTIONS.isdisjoint(want.collections):
         if entry.number is not None:

@@ -6,7 +6,7 @@ import http.client
 import re
 from urllib.error import HTTPError, URLError
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 
 # Where an address or a secret may begin; chat tools put theirs into the path of the address.
 _SECRET = re.compile(r"headers|endpoint|url|:\\*/|[^\s\"'\[({]+@", re.IGNORECASE)
@@ -61,4 +61,4 @@ def without_secrets(given: object) -> str:
     text = given if isinstance(given, str) else repr(given)
     found = _SECRET.search(text)
     text = f"{text[: found.start()]}..." if found else text
-    return checks.shown(text) if isinstance(given, str) else text
+    return validation.short_repr(text) if isinstance(given, str) else text

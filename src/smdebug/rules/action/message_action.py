@@ -6,7 +6,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.action import aws
 from smdebug.rules.action.base import DEFAULT_MIN_INTERVAL, Action, told_with
@@ -50,9 +50,9 @@ class MessageAction(Action):
         message_endpoint: Any,
         min_interval: Any = DEFAULT_MIN_INTERVAL,
     ) -> None:
-        super().__init__(rule_name, checks.seconds("min_interval", min_interval))
+        super().__init__(rule_name, validation.seconds("min_interval", min_interval))
         kind = message_type.lower() if isinstance(message_type, str) else message_type
-        self.message_type = checks.choice("message_type", kind, _ATTRIBUTES)
+        self.message_type = validation.choice("message_type", kind, _ATTRIBUTES)
         if not isinstance(message_endpoint, str) or not message_endpoint.strip():
             # Not shown: somebody's address.
             given = type(message_endpoint).__name__

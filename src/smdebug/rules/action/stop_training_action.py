@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.rules.action import aws
 from smdebug.rules.action.base import Action
 
@@ -38,7 +38,9 @@ class StopTrainingAction(Action):
 
     def __init__(self, rule_name: str, training_job_prefix: Any) -> None:
         super().__init__(rule_name)
-        self.training_job_prefix = checks.text("training_job_prefix", training_job_prefix).strip()
+        self.training_job_prefix = validation.text(
+            "training_job_prefix", training_job_prefix
+        ).strip()
         self._settled = not aws.available()
 
     @property

@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from smdebug._version import __version__
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.action.base import DEFAULT_MIN_INTERVAL, Action, told_with
 
@@ -55,8 +55,8 @@ class WebhookAction(Action):
         headers: Any = None,
         min_interval: Any = DEFAULT_MIN_INTERVAL,
     ) -> None:
-        super().__init__(rule_name, checks.seconds("min_interval", min_interval))
-        self.timeout = checks.number("timeout", timeout, _SHORTEST_TIMEOUT, _LONGEST_TIMEOUT)
+        super().__init__(rule_name, validation.seconds("min_interval", min_interval))
+        self.timeout = validation.number("timeout", timeout, _SHORTEST_TIMEOUT, _LONGEST_TIMEOUT)
         parts = _checked_address(endpoint)
         host = parts.netloc.rpartition("@")[2]
         self._url = urlunsplit((parts.scheme, host, parts.path or "/", parts.query, ""))

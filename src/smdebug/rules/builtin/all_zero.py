@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.rules.column_rule import ColumnRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from smdebug.config.rule_requirements import Need
+    from smdebug.config.rule_requirements import TensorRequirement
     from smdebug.rules.block import Bools, Column, Floats, StepBlock, Table
     from smdebug.storage.findings import Finding
     from smdebug.trials.trial import Trial
@@ -53,10 +53,10 @@ class AllZero(ColumnRule):
         action_str: Any = "",
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.threshold = checks.number("threshold", threshold, minimum=0, maximum=100)
+        self.threshold = validation.number("threshold", threshold, minimum=0, maximum=100)
         self.tensors = self.choose_given(collection_names, tensor_regex)
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The number of zeros of the chosen tensors."""
         return self.tensors.needs("all_zero", ("zeros",))
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
-from smdebug.config.rule_requirements import Need
+from smdebug.config import validation
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.column_rule import ColumnRule
 
@@ -64,23 +64,24 @@ class CheckInputImages(ColumnRule):
         action_str: Any = "",
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.threshold_mean = checks.number("threshold_mean", threshold_mean, minimum=0)
-        self.threshold_samples = checks.whole_number("threshold_samples", threshold_samples, 1)
+        self.threshold_mean = validation.number("threshold_mean", threshold_mean, minimum=0)
+        self.threshold_samples = validation.whole_number("threshold_samples", threshold_samples, 1)
         self.images = self.choose([_COLLECTION], regex, key="regex")
-        self.channel = checks.whole_number("channel", channel, 1)
+        self.channel = validation.whole_number("channel", channel, 1)
         if self.channel >= _AXES:
             raise SMDebugValueError(
-                f"channel must be the axis of the channels, 1 to 3, got {checks.shown(channel)}"
+                "channel must be the axis of the channels, 1 to 3, "
+                f"got {validation.short_repr(channel)}"
             )
         # By tensor, mode and number of channels: the images so far and the sum of their means.
         self._sums: dict[_Key, tuple[int, Floats]] = {}
         self._other_shape: tuple[str, tuple[int, ...]] | None = None
         self._judged_any = False
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The images themselves, of as many steps as it takes batches of 5 images."""
         return (
-            Need(
+            TensorRequirement(
                 _COLLECTION, raw=True, include_regex=tuple(self.images.regexes), layers=("model",),
                 tensor="input", index=0, saves=-(-self.threshold_samples // _BATCH),
             ),

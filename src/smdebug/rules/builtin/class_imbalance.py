@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules.classes import LABELS_PER_CLASS, ClassReader, pairs
 from smdebug.rules.column_rule import ColumnRule
@@ -93,12 +93,12 @@ class ClassImbalance(ColumnRule):
         action_str: Any = "",
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.threshold_imbalance = checks.number("threshold_imbalance", threshold_imbalance, 1)
-        self.threshold_misprediction = checks.number(
+        self.threshold_imbalance = validation.number("threshold_imbalance", threshold_imbalance, 1)
+        self.threshold_misprediction = validation.number(
             "threshold_misprediction", threshold_misprediction, 0, 1
         )
-        self.samples = checks.whole_number("samples", samples, 1)
-        self.argmax = checks.boolean("argmax", argmax)
+        self.samples = validation.whole_number("samples", samples, 1)
+        self.argmax = validation.boolean("argmax", argmax)
         self.labels = self.choose([CollectionKeys.LABELS], labels_regex, key="labels_regex")
         self.predictions = self.choose(
             [CollectionKeys.PREDICTIONS],
@@ -110,14 +110,14 @@ class ClassImbalance(ColumnRule):
         self._tallies: dict[str, _Tally] = {}
         self._judged_any = False
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """Labels and predictions themselves; they are what a loss is made of."""
         return (
-            Need(
+            TensorRequirement(
                 CollectionKeys.LABELS, raw=True, include_regex=tuple(self.labels.regexes),
                 layers=("loss",), tensor="input", index=1,
             ),
-            Need(
+            TensorRequirement(
                 CollectionKeys.PREDICTIONS, raw=True, include_regex=tuple(self.predictions.regexes),
                 layers=("loss",), tensor="input", index=0,
             ),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules.classes import LABELS_PER_CLASS, ClassReader, pairs
 from smdebug.rules.column_rule import ColumnRule
@@ -79,12 +79,12 @@ class Confusion(ColumnRule):
     ) -> None:
         super().__init__(base_trial, action_str)
         self.category_no = (
-            None if category_no is None else checks.whole_number("category_no", category_no, 2)
+            None if category_no is None else validation.whole_number("category_no", category_no, 2)
         )
         self.labels = self.choose(labels_collection, labels, key="labels")
         self.predictions = self.choose(predictions_collection, predictions, key="predictions")
-        self.min_diag = checks.number("min_diag", min_diag, 0, 1)
-        self.max_off_diag = checks.number("max_off_diag", max_off_diag, 0, 1)
+        self.min_diag = validation.number("min_diag", min_diag, 0, 1)
+        self.max_off_diag = validation.number("max_off_diag", max_off_diag, 0, 1)
         self._reader = ClassReader()
         # By the name of the labels.
         self._matrices: dict[str, _Matrix] = {}
@@ -92,14 +92,14 @@ class Confusion(ColumnRule):
         self._mode_before: ModeKeys | None = None
         self._last = (-1, ModeKeys.GLOBAL, -1)
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """Labels and predictions themselves; they are what a loss is made of."""
         return (
-            Need(
+            TensorRequirement(
                 _name_of(self.labels.collections, CollectionKeys.LABELS), raw=True,
                 include_regex=tuple(self.labels.regexes), layers=("loss",), tensor="input", index=1,
             ),
-            Need(
+            TensorRequirement(
                 _name_of(self.predictions.collections, CollectionKeys.PREDICTIONS), raw=True,
                 include_regex=tuple(self.predictions.regexes), layers=("loss",), tensor="input",
                 index=0,

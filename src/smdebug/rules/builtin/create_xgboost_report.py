@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug._version import __version__
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugValueError, TensorUnavailableForStep
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.html.xgboost_page import XgboostRun, xgboost_page
@@ -64,10 +64,13 @@ class CreateXgboostReport(ColumnRule):
         self, base_trial: Trial | None, report_path: Any = None, action_str: Any = ""
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.report_path = None if report_path is None else checks.text("report_path", report_path)
+        self.report_path = (
+            None if report_path is None else validation.text("report_path", report_path)
+        )
         if self.report_path is not None and self.report_path.endswith("/"):
             raise SMDebugValueError(
-                f"report_path must end with the name of a file, got {checks.shown(report_path)}"
+                "report_path must end with the name of a file, "
+                f"got {validation.short_repr(report_path)}"
             )
         self.metrics = self.choose([CollectionKeys.METRICS], _METRIC)
         self.importances = self.choose(None, _IMPORTANCE.pattern, required=False)
@@ -77,7 +80,7 @@ class CreateXgboostReport(ColumnRule):
         self._importances: dict[str, float] = {}
         self._shap: dict[str, float] = {}
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """What the page shows and costs little."""
         names = (
             CollectionKeys.METRICS,
@@ -86,7 +89,7 @@ class CreateXgboostReport(ColumnRule):
             CollectionKeys.FEATURE_IMPORTANCE,
             CollectionKeys.HYPERPARAMETERS,
         )
-        return tuple(Need(name, raw=True) for name in names)
+        return tuple(TensorRequirement(name, raw=True) for name in names)
 
     def start_over(self) -> None:
         """Forgets all rounds."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
-from smdebug.config.rule_requirements import Need
+from smdebug.config import validation
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.rules.units import UnitRule
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class DeadRelu(UnitRule):
         action_str: Any = "",
     ) -> None:
         super().__init__(base_trial, threshold_inactivity, threshold_layer, action_str)
-        given = checks.comma_list("tensor_regex", tensor_regex)
+        given = validation.comma_list("tensor_regex", tensor_regex)
         self._is_default = not given
         self.outputs = (
             self.choose(None, given) if given else self.choose([_COLLECTION], [_REGEX])
@@ -77,12 +77,14 @@ class DeadRelu(UnitRule):
         """The outputs of ReLUs."""
         return self.outputs
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The outputs of ReLUs, themselves."""
         if not self._is_default:
             return self.outputs.needs(_COLLECTION, raw=True)
         return (
-            Need(_COLLECTION, raw=True, include_regex=(_REGEX,), layers=("relu",), tensor="output"),
+            TensorRequirement(
+                _COLLECTION, raw=True, include_regex=(_REGEX,), layers=("relu",), tensor="output"
+            ),
         )
 
     def start_over(self) -> None:

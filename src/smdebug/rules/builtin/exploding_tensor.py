@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.non_finite import CLUES, COUNTS, MEASURED, masked_cells, non_finite_cells
 
@@ -54,23 +54,23 @@ class ExplodingTensor(ColumnRule):
         action_str: Any = "",
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.only_nan = checks.boolean("only_nan", only_nan)
+        self.only_nan = validation.boolean("only_nan", only_nan)
         self._is_told = bool(
-            checks.comma_list("collection_names", collection_names)
-            or checks.comma_list("tensor_regex", tensor_regex)
+            validation.comma_list("collection_names", collection_names)
+            or validation.comma_list("tensor_regex", tensor_regex)
         )
         if not self._is_told:
             tensor_regex = MEASURED
         self.tensors = self.choose(collection_names, tensor_regex)
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The counts of the chosen tensors; when none are chosen, of weights and gradients."""
         if self._is_told:
             return self.tensors.needs("exploding_tensor", COUNTS)
         return (
-            Need(CollectionKeys.LOSSES, raw=True),
-            Need(CollectionKeys.GRADIENTS, COUNTS),
-            Need(CollectionKeys.WEIGHTS, COUNTS),
+            TensorRequirement(CollectionKeys.LOSSES, raw=True),
+            TensorRequirement(CollectionKeys.GRADIENTS, COUNTS),
+            TensorRequirement(CollectionKeys.WEIGHTS, COUNTS),
         )
 
     def judge(self, block: StepBlock) -> Iterable[Finding]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.rules.block import Column, Table
 from smdebug.rules.column_rule import ColumnRule
 
@@ -57,14 +57,14 @@ class FeatureImportanceOverweight(ColumnRule):
         action_str: Any = "",
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.threshold = checks.number("threshold", threshold, 0, 1)
-        self.nfeatures = checks.whole_number("nfeatures", nfeatures, 1)
+        self.threshold = validation.number("threshold", threshold, 0, 1)
+        self.nfeatures = validation.whole_number("nfeatures", nfeatures, 1)
         self.importances = self.choose(None, tensor_regex)
         self._later_round = False
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The importances, which are single numbers."""
-        return (Need(CollectionKeys.FEATURE_IMPORTANCE, raw=True),)
+        return (TensorRequirement(CollectionKeys.FEATURE_IMPORTANCE, raw=True),)
 
     def start_over(self) -> None:
         """Forgets that there were rounds."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.rules.block import Column
 from smdebug.rules.builtin.weight_update_ratio import FROZEN, TrainingSteps
 from smdebug.rules.column_rule import ColumnRule
@@ -90,19 +90,19 @@ class FrozenParameter(ColumnRule):
 
     def __init__(self, base_trial: Trial | None, patience: Any = 3, action_str: Any = "") -> None:
         super().__init__(base_trial, action_str)
-        self.patience = checks.whole_number("patience", patience, minimum=1)
+        self.patience = validation.whole_number("patience", patience, minimum=1)
         self.parameters = self.choose([CollectionKeys.WEIGHTS, CollectionKeys.BIASES])
         self.gradients = self.choose([CollectionKeys.GRADIENTS])
         self.biases = self.choose([CollectionKeys.BIASES], required=False)
         self._training = TrainingSteps()
         self._workers: dict[str, _Parameters] = {}
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """Four numbers of weights and biases, and the size of gradients."""
         return (
-            Need(CollectionKeys.WEIGHTS, _VALUES),
-            Need(CollectionKeys.BIASES, _VALUES),
-            Need(CollectionKeys.GRADIENTS, ("abs_max",)),
+            TensorRequirement(CollectionKeys.WEIGHTS, _VALUES),
+            TensorRequirement(CollectionKeys.BIASES, _VALUES),
+            TensorRequirement(CollectionKeys.GRADIENTS, ("abs_max",)),
         )
 
     def start_over(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.rules.block import Column
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.spikes import SpikeLimits, beginnings
@@ -66,9 +66,9 @@ class GradientSpike(ColumnRule):
         # What each gradient was when it was saved last, by worker.
         self._last: dict[str, dict[str, float]] = {}
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The l2 norm of every gradient."""
-        return (Need(CollectionKeys.GRADIENTS, reductions=("l2",)),)
+        return (TensorRequirement(CollectionKeys.GRADIENTS, reductions=("l2",)),)
 
     def start_over(self) -> None:
         """Forgets what the gradients were."""

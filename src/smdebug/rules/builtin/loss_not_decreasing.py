@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.courses import Course
@@ -16,7 +16,7 @@ from smdebug.storage.findings import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.config.rule_requirements import Need
+    from smdebug.config.rule_requirements import TensorRequirement
     from smdebug.rules.block import Bools, Column, Floats, Ints, StepBlock, Table
     from smdebug.rules.courses import Verdict
     from smdebug.rules.losses import Round
@@ -91,8 +91,8 @@ class LossNotDecreasing(ColumnRule):
     ) -> None:
         super().__init__(base_trial, action_str)
         self.losses = choose_losses(self, collection_names, tensor_regex, use_losses_collection)
-        self.num_steps = checks.whole_number("num_steps", num_steps, minimum=1)
-        self.diff_percent = checks.number("diff_percent", diff_percent, minimum=0, maximum=100)
+        self.num_steps = validation.whole_number("num_steps", num_steps, minimum=1)
+        self.diff_percent = validation.number("diff_percent", diff_percent, minimum=0, maximum=100)
         self.mode = _mode(mode)
         # The steps and values a new one may be compared with, by series.
         self._before: dict[object, tuple[Ints, Floats]] = {}
@@ -101,7 +101,7 @@ class LossNotDecreasing(ColumnRule):
         # For `invoke_at_step`: the column, its loss and what it should be below.
         self._compared: dict[int, tuple[Column, float, float]] = {}
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The losses."""
         return self.losses.needs("loss_not_decreasing", ("mean",))
 
@@ -232,4 +232,4 @@ def _mode(given: Any) -> ModeKeys | None:
     if given is None or given in _JUDGED:
         return given  # type: ignore[no-any-return]  # one of the modes
     names = [mode.name for mode in _JUDGED]
-    return ModeKeys[checks.choice("mode", str(getattr(given, "name", given)).upper(), names)]
+    return ModeKeys[validation.choice("mode", str(getattr(given, "name", given)).upper(), names)]

@@ -16,7 +16,7 @@ from smdebug.storage.findings import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.config.rule_requirements import Need
+    from smdebug.config.rule_requirements import TensorRequirement
     from smdebug.rules.block import StepBlock, Table
     from smdebug.rules.losses import Round
     from smdebug.trials.trial import Trial
@@ -76,7 +76,7 @@ class LossSpike(ColumnRule):
         self.min_history = limits.min_history
         self._rounds = Rounds()
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The losses."""
         return self.losses.needs("loss_spike", ("mean",))
 

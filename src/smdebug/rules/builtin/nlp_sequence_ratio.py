@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from smdebug.config import validation as checks
-from smdebug.config.rule_requirements import Need
+from smdebug.config import validation
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.column_rule import ColumnRule
 
@@ -71,26 +71,26 @@ class NLPSequenceRatio(ColumnRule):
         super().__init__(base_trial, action_str)
         self.sequences = self.choose([_COLLECTION], tensor_regex)
         self._patterns = [re.compile(each) for each in self.sequences.regexes]
-        tokens = [checks.number("token_values", each) for each in _items(token_values)]
+        tokens = [validation.number("token_values", each) for each in _items(token_values)]
         limits = [
-            checks.number("token_thresholds_percent", each, 0, 100)
+            validation.number("token_thresholds_percent", each, 0, 100)
             for each in _items(token_thresholds_percent)
         ]
         if not tokens or len(limits) < len(tokens):
             raise SMDebugValueError(
                 "token_values must name at least one token and token_thresholds_percent a limit "
-                f"for each, got {checks.shown(token_values)} and "
-                f"{checks.shown(token_thresholds_percent)}"
+                f"for each, got {validation.short_repr(token_values)} and "
+                f"{validation.short_repr(token_thresholds_percent)}"
             )
         self.limits = dict(zip(tokens, limits, strict=False))
         self._windows: dict[tuple[str, ModeKeys], deque[_Counts]] = {}
         self._judged_any = False
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The zeros in the inputs of embeddings, or the inputs themselves for other tokens."""
         raw = self._needs_raw
         return (
-            Need(
+            TensorRequirement(
                 _COLLECTION, reductions=() if raw else ("zeros",), raw=raw,
                 include_regex=tuple(self.sequences.regexes), layers=("embedding",), tensor="input",
             ),
@@ -185,7 +185,7 @@ class _Counts(NamedTuple):
 def _items(value: Any) -> list[Any]:
     if isinstance(value, list | tuple):
         return list(value)
-    return checks.comma_list("token_values", value) if isinstance(value, str) else [value]
+    return validation.comma_list("token_values", value) if isinstance(value, str) else [value]
 
 
 def _drop_old(window: deque[_Counts]) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.non_finite import CLUES, COUNTS, DATA, MEASURED, masked_cells, non_finite_cells
 
@@ -83,20 +83,20 @@ class NonFinite(ColumnRule):
         self, base_trial: Trial | None, gradient_patience: Any = 1, action_str: Any = ""
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.gradient_patience = checks.whole_number(
+        self.gradient_patience = validation.whole_number(
             "gradient_patience", gradient_patience, minimum=1
         )
         self.tensors = self.choose(regexes=MEASURED)
         self._workers: dict[str, _Worker] = {}
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The counts of everything that is computed; of inputs and outputs also the largest."""
         parameters = (CollectionKeys.WEIGHTS, CollectionKeys.BIASES, CollectionKeys.GRADIENTS)
         return (
-            *(Need(name, COUNTS) for name in parameters),
-            Need(CollectionKeys.LOSSES, raw=True),
+            *(TensorRequirement(name, COUNTS) for name in parameters),
+            TensorRequirement(CollectionKeys.LOSSES, raw=True),
             # The largest tells -inf, of which masks are made, from +inf.
-            Need("layer_outputs", (*COUNTS, "max"), include_regex=DATA),
+            TensorRequirement("layer_outputs", (*COUNTS, "max"), include_regex=DATA),
         )
 
     def start_over(self) -> None:

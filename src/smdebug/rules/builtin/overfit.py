@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.rules.round_rule import RoundRule
 from smdebug.storage.findings import Finding
@@ -13,7 +13,7 @@ from smdebug.storage.findings import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.config.rule_requirements import Need
+    from smdebug.config.rule_requirements import TensorRequirement
     from smdebug.rules.losses import Round
     from smdebug.trials.trial import Trial
 
@@ -82,14 +82,14 @@ class Overfit(RoundRule):
         action_str: Any = "",
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.start_step = checks.whole_number("start_step", start_step)
-        self.patience = checks.whole_number("patience", patience, minimum=1)
-        self.ratio_threshold = checks.number("ratio_threshold", ratio_threshold, minimum=0)
-        regexes = checks.comma_list("tensor_regex", tensor_regex)
+        self.start_step = validation.whole_number("start_step", start_step)
+        self.patience = validation.whole_number("patience", patience, minimum=1)
+        self.ratio_threshold = validation.number("ratio_threshold", ratio_threshold, minimum=0)
+        regexes = validation.comma_list("tensor_regex", tensor_regex)
         self.losses = self.choose(None if regexes else [CollectionKeys.LOSSES], regexes)
         self._in_a_row: dict[object, _Gap] = {}
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The losses, of training and of evaluation."""
         return self.losses.needs("overfit", ("mean",))
 

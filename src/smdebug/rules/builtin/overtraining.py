@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.rules.round_rule import RoundRule
 from smdebug.storage.findings import Finding
 
@@ -73,17 +73,17 @@ class Overtraining(RoundRule):
         action_str: Any = "",
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.patience_train = checks.whole_number("patience_train", patience_train, minimum=1)
-        self.patience_validation = checks.whole_number(
+        self.patience_train = validation.whole_number("patience_train", patience_train, minimum=1)
+        self.patience_validation = validation.whole_number(
             "patience_validation", patience_validation, minimum=1
         )
-        self.delta = checks.number("delta", delta, minimum=0)
+        self.delta = validation.number("delta", delta, minimum=0)
         self.losses = self.choose([CollectionKeys.LOSSES])
         self._best: dict[object, tuple[_Best, _Best]] = {}
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The losses, of training and of evaluation."""
-        return (Need(CollectionKeys.LOSSES, reductions=("mean",)),)
+        return (TensorRequirement(CollectionKeys.LOSSES, reductions=("mean",)),)
 
     def start_over(self) -> None:
         """Forgets what the losses were."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import ShapeUnavailableForStep
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules.block import Column
@@ -125,11 +125,13 @@ class PoorWeightInitialization(ColumnRule):
         action_str: Any = "",
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.threshold = checks.number("threshold", threshold, minimum=1)
-        self.distribution_range = checks.number("distribution_range", distribution_range, minimum=0)
-        self.patience = checks.whole_number("patience", patience, minimum=1)
-        self.steps = checks.whole_number("steps", steps, minimum=1)
-        regexes = checks.comma_list("activation_inputs_regex", activation_inputs_regex)
+        self.threshold = validation.number("threshold", threshold, minimum=1)
+        self.distribution_range = validation.number(
+            "distribution_range", distribution_range, minimum=0
+        )
+        self.patience = validation.whole_number("patience", patience, minimum=1)
+        self.steps = validation.whole_number("steps", steps, minimum=1)
+        regexes = validation.comma_list("activation_inputs_regex", activation_inputs_regex)
         self.inputs = self.choose([_COLLECTION], regexes, required=False)
         self.gradients = self.choose([CollectionKeys.GRADIENTS], required=False)
         self.weights = self.choose([CollectionKeys.WEIGHTS], required=False)
@@ -142,16 +144,16 @@ class PoorWeightInitialization(ColumnRule):
         self._looked = 0
         self._starts: dict[str, _Start] = {}
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """A few numbers of the first saved steps, and the losses."""
         return (
-            Need(
+            TensorRequirement(
                 _COLLECTION, ("variance",), include_regex=tuple(self.inputs.regexes),
                 layers=("relu",), tensor="input", saves=self.steps,
             ),
-            Need(CollectionKeys.GRADIENTS, ("std",), saves=self.steps),
-            Need(CollectionKeys.WEIGHTS, ("std", "mean"), saves=self.steps),
-            Need(CollectionKeys.LOSSES, ("mean",)),
+            TensorRequirement(CollectionKeys.GRADIENTS, ("std",), saves=self.steps),
+            TensorRequirement(CollectionKeys.WEIGHTS, ("std", "mean"), saves=self.steps),
+            TensorRequirement(CollectionKeys.LOSSES, ("mean",)),
         )  # fmt: skip
 
     def start_over(self) -> None:

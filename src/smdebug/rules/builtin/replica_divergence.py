@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.rules.column_rule import ColumnRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from smdebug.config.rule_requirements import Need
+    from smdebug.config.rule_requirements import TensorRequirement
     from smdebug.rules.block import Bools, Column, Floats, StepBlock, Table
     from smdebug.storage.findings import Finding
     from smdebug.trials.trial import Trial
@@ -60,15 +60,15 @@ class ReplicaDivergence(ColumnRule):
         action_str: Any = "",
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.rtol = checks.number("rtol", rtol, minimum=0)
-        self.atol = checks.number("atol", atol, minimum=0)
-        named = checks.comma_list("collection_names", collection_names)
-        if not named and not checks.comma_list("tensor_regex", tensor_regex):
+        self.rtol = validation.number("rtol", rtol, minimum=0)
+        self.atol = validation.number("atol", atol, minimum=0)
+        named = validation.comma_list("collection_names", collection_names)
+        if not named and not validation.comma_list("tensor_regex", tensor_regex):
             named = [CollectionKeys.WEIGHTS, CollectionKeys.BIASES]
         self.tensors = self.choose(named, tensor_regex)
         self._saved = False
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """Four numbers of the chosen tensors, of every worker."""
         return self.tensors.needs("replica_divergence", _COMPARED)
 

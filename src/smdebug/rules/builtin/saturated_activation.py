@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import validation as checks
-from smdebug.config.rule_requirements import Need
+from smdebug.config import validation
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.units import UnitRule
 
@@ -68,8 +68,8 @@ class SaturatedActivation(UnitRule):
         self.threshold_sigmoid_min, self.threshold_sigmoid_max = _range(
             "threshold_sigmoid", threshold_sigmoid_min, threshold_sigmoid_max
         )
-        names = checks.comma_list("collection_names", collection_names)
-        regexes = checks.comma_list("tensor_regex", tensor_regex)
+        names = validation.comma_list("collection_names", collection_names)
+        regexes = validation.comma_list("tensor_regex", tensor_regex)
         self._is_default = not names and not regexes
         if self._is_default:
             names, regexes = [_TANH, _SIGMOID], [f".*{_TANH}", f".*{_SIGMOID}"]
@@ -82,12 +82,14 @@ class SaturatedActivation(UnitRule):
         """The inputs of tanhs and sigmoids."""
         return self.inputs
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The inputs of tanhs and sigmoids, themselves."""
         if not self._is_default:
             return self.inputs.needs("activation_input", raw=True)
         return tuple(
-            Need(name, raw=True, include_regex=(f".*{name}",), layers=(layer,), tensor="input")
+            TensorRequirement(
+                name, raw=True, include_regex=(f".*{name}",), layers=(layer,), tensor="input"
+            )
             for name, layer in ((_TANH, "tanh"), (_SIGMOID, "sigmoid"))
         )
 
@@ -117,7 +119,7 @@ class SaturatedActivation(UnitRule):
 
 
 def _range(name: str, low: Any, high: Any) -> tuple[float, float]:
-    found = checks.number(f"{name}_min", low), checks.number(f"{name}_max", high)
+    found = validation.number(f"{name}_min", low), validation.number(f"{name}_max", high)
     if found[0] >= found[1]:
         raise SMDebugValueError(
             f"{name}_min must be below {name}_max, got {found[0]:g} and {found[1]:g}"

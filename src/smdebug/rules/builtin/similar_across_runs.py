@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from smdebug.analysis.utils import no_refresh, refresh
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.rules.block import Column, StepBlock, Table
@@ -72,13 +72,13 @@ class SimilarAcrossRuns(ColumnRule):
         # Up to here steps of the run were judged, and were compared with the other run.
         self._reached = self._compared = -1
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """Four numbers of the chosen tensors; when none are chosen, of all that is trained."""
         if self.tensors.collections or self.tensors.regexes:
             return self.tensors.needs("similar_across_runs", _SAVED)
         trained = (CollectionKeys.WEIGHTS, CollectionKeys.BIASES, CollectionKeys.GRADIENTS)
-        losses = Need(CollectionKeys.LOSSES, raw=True)
-        return (losses, *(Need(name, _SAVED) for name in trained))
+        losses = TensorRequirement(CollectionKeys.LOSSES, raw=True)
+        return (losses, *(TensorRequirement(name, _SAVED) for name in trained))
 
     def start_over(self) -> None:
         """Forgets how far the runs were compared."""
@@ -233,10 +233,11 @@ def _opened(given: Any, wanted: bool) -> Trial | None:
         return given
     if not isinstance(given, str) and not hasattr(given, "__fspath__"):
         raise SMDebugTypeError(
-            f"other_trial must be a trial or the path of one, got {checks.shown(given)} of type "
+            "other_trial must be a trial or the path of one, "
+            f"got {validation.short_repr(given)} of type "
             f"{type(given).__name__}"
         )
-    path = checks.text("other_trial", str(given))
+    path = validation.text("other_trial", str(given))
     return create_trial(path) if wanted else None
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules.action.entries import entries_of
@@ -50,8 +50,10 @@ class StalledTrainingRule(ColumnRule):
         training_job_name_prefix: Any = None,
         action_str: Any = "",
     ) -> None:
-        self.threshold = checks.seconds("threshold", threshold)
-        self.stop_training_on_fire = checks.boolean("stop_training_on_fire", stop_training_on_fire)
+        self.threshold = validation.seconds("threshold", threshold)
+        self.stop_training_on_fire = validation.boolean(
+            "stop_training_on_fire", stop_training_on_fire
+        )
         self.training_job_name_prefix = training_job_name_prefix
         if self.stop_training_on_fire:
             action_str = [*entries_of(action_str), _stop(training_job_name_prefix)]
@@ -60,9 +62,9 @@ class StalledTrainingRule(ColumnRule):
         self._waiting_since: float | None = None
         self._told = False
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """Anything; the losses are saved in any case."""
-        return (Need(CollectionKeys.LOSSES),)
+        return (TensorRequirement(CollectionKeys.LOSSES),)
 
     def start_over(self) -> None:
         """Forgets when steps came."""
@@ -113,6 +115,6 @@ def _stop(prefix: Any) -> dict[str, str]:
     if not isinstance(prefix, str) or not prefix.strip():
         raise SMDebugValueError(
             "training_job_name_prefix must be given when stop_training_on_fire is true: the "
-            f"beginning of the name of the SageMaker job; got {checks.shown(prefix)}"
+            f"beginning of the name of the SageMaker job; got {validation.short_repr(prefix)}"
         )
     return {"name": "stoptraining", "training_job_prefix": prefix}

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.exceptions import SMDebugValueError
 from smdebug.rules.column_rule import ColumnRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from smdebug.config.rule_requirements import Need
+    from smdebug.config.rule_requirements import TensorRequirement
     from smdebug.rules.block import StepBlock, Table
     from smdebug.storage.findings import Finding
     from smdebug.trials.trial import Trial
@@ -64,7 +64,7 @@ class TensorVariance(ColumnRule):
             )
         self.tensors = self.choose_given(collection_names, tensor_regex)
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The variance of the chosen tensors."""
         return self.tensors.needs("tensor_variance", ("variance",))
 
@@ -100,4 +100,4 @@ class TensorVariance(ColumnRule):
 
 
 def _limit(name: str, value: Any) -> float | None:
-    return None if value is None else checks.number(name, value, minimum=0)
+    return None if value is None else validation.number(name, value, minimum=0)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.rules.column_rule import ColumnRule
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ class TreeDepth(ColumnRule):
 
     def __init__(self, base_trial: Trial | None, depth: Any = 4, action_str: Any = "") -> None:
         super().__init__(base_trial, action_str)
-        self.depth = checks.whole_number("depth", depth, 1)
+        self.depth = validation.whole_number("depth", depth, 1)
         self.nodes = self.choose(None, _NODES)
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The largest node id of each round."""
-        return (Need(CollectionKeys.TREES, reductions=("max",)),)
+        return (TensorRequirement(CollectionKeys.TREES, reductions=("max",)),)
 
     def judge(self, block: StepBlock) -> Iterable[Finding]:
         """Compares the depth of the tree of every round."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.rules.column_rule import ColumnRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from smdebug.config.rule_requirements import Need
+    from smdebug.config.rule_requirements import TensorRequirement
     from smdebug.reductions import Array
     from smdebug.rules.block import Bools, Column, Floats, StepBlock, Table
     from smdebug.storage.findings import Finding
@@ -63,17 +63,17 @@ class UnchangedTensor(ColumnRule):
         action_str: Any = "",
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.num_steps = checks.whole_number("num_steps", num_steps, minimum=2)
-        self.rtol = checks.number("rtol", rtol, minimum=0)
-        self.atol = checks.number("atol", atol, minimum=0)
-        self.equal_nan = checks.boolean("equal_nan", equal_nan)
+        self.num_steps = validation.whole_number("num_steps", num_steps, minimum=2)
+        self.rtol = validation.number("rtol", rtol, minimum=0)
+        self.atol = validation.number("atol", atol, minimum=0)
+        self.equal_nan = validation.boolean("equal_nan", equal_nan)
         self.tensors = self.choose_given(collection_names, tensor_regex)
         # Of every column, what it was at the last steps: tensors, and numbers.
         self._values: dict[Column, _Recent] = {}
         self._numbers: dict[Column, Floats] = {}
         self._runs: dict[Column, int] = {}
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """Four numbers of each chosen tensor: far smaller than the tensor, and seldom deceived."""
         return self.tensors.needs("unchanged_tensor", _COMPARED)
 

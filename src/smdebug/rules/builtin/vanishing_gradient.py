@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.rules.column_rule import ColumnRule
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ class VanishingGradient(ColumnRule):
         self, base_trial: Trial | None, threshold: Any = 1e-7, action_str: Any = ""
     ) -> None:
         super().__init__(base_trial, action_str)
-        self.threshold = checks.number("threshold", threshold, minimum=0)
+        self.threshold = validation.number("threshold", threshold, minimum=0)
         self.gradients = self.choose([CollectionKeys.GRADIENTS])
         self._names: set[str] = set()
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The mean of the absolute values of every gradient, and how much of it is zero."""
-        return (Need(CollectionKeys.GRADIENTS, reductions=("abs_mean", "zeros")),)
+        return (TensorRequirement(CollectionKeys.GRADIENTS, reductions=("abs_mean", "zeros")),)
 
     def start_over(self) -> None:
         """Forgets which gradients there are."""

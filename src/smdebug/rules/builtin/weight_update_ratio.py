@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from smdebug.config import validation as checks
+from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.rule_requirements import Need
+from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import compute_reduction
@@ -96,11 +96,13 @@ class WeightUpdateRatio(ColumnRule):
     ) -> None:
         super().__init__(base_trial, action_str)
         self.num_steps = (
-            None if num_steps is None else checks.whole_number("num_steps", num_steps, minimum=1)
+            None
+            if num_steps is None
+            else validation.whole_number("num_steps", num_steps, minimum=1)
         )
-        self.large_threshold = checks.number("large_threshold", large_threshold, minimum=0)
-        self.small_threshold = checks.number("small_threshold", small_threshold, minimum=0)
-        self.epsilon = checks.number("epsilon", epsilon, minimum=0)
+        self.large_threshold = validation.number("large_threshold", large_threshold, minimum=0)
+        self.small_threshold = validation.number("small_threshold", small_threshold, minimum=0)
+        self.epsilon = validation.number("epsilon", epsilon, minimum=0)
         if self.small_threshold > self.large_threshold:
             raise SMDebugValueError(
                 f"small_threshold must not be above large_threshold, got {small_threshold!r} and "
@@ -112,9 +114,9 @@ class WeightUpdateRatio(ColumnRule):
         self._small: dict[Column, int] = {}
         self._idle: dict[str, int] = {}
 
-    def needs(self) -> tuple[Need, ...]:
+    def needs(self) -> tuple[TensorRequirement, ...]:
         """The weights themselves: the size of a difference is not the difference of sizes."""
-        return (Need(CollectionKeys.WEIGHTS, raw=True),)
+        return (TensorRequirement(CollectionKeys.WEIGHTS, raw=True),)
 
     def start_over(self) -> None:
         """Forgets the weights."""

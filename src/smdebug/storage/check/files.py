@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from smdebug.exceptions import IndexReaderException
-from smdebug.storage.check.record_scan import Pieces, scan_records
-from smdebug.storage.end_marker import EndMark
+from smdebug.storage.check.record_scan import ChunkedFile, scan_records
+from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.findings import FINDINGS_PREFIX, check_file
 from smdebug.storage.format.collections_file import decode_collections
 from smdebug.storage.format.keys import COLLECTIONS_PREFIX, END_KEY, parse_collections_worker
@@ -94,7 +94,7 @@ class FileCheck:
 
     def _end(self, key: str) -> None:
         content = read_small(self._store, key)
-        if EndMark.decode(content) is None:
+        if EndMarker.decode(content) is None:
             raise IndexReaderException(
                 "expected nothing, or the time of the end and whether it came from outside, got "
                 f"{content!r}"
@@ -111,7 +111,7 @@ class FileCheck:
             raise IndexReaderException("the page is cut off")
 
     def _board(self, key: str) -> None:
-        for record in scan_records(Pieces(self._store, key)):
+        for record in scan_records(ChunkedFile(self._store, key)):
             if record.wrong is None:
                 self._report.records += 1
                 self._report.bytes += record.size

@@ -41,7 +41,7 @@ class Scanned(NamedTuple):
     cut: bool = False
 
 
-class Pieces:
+class ChunkedFile:
     """The bytes of a file: mapped when it is local, else fetched piece by piece.
 
     Args:
@@ -81,7 +81,7 @@ class Pieces:
 
 
 def scan_records(
-    file: Pieces, start: int = 0, end: int | None = None, classic: bool = False
+    file: ChunkedFile, start: int = 0, end: int | None = None, classic: bool = False
 ) -> Iterator[Scanned]:
     """Goes through the records of a stretch of a file.
 
@@ -122,6 +122,6 @@ def scan_records(
         offset = behind
 
 
-def _rest(file: Pieces, offset: int, end: int | None) -> int:
+def _rest(file: ChunkedFile, offset: int, end: int | None) -> int:
     """How many bytes the stretch has left, or at least has."""
     return len(file.read(offset, _PIECE)) if end is None else end - offset

@@ -11,7 +11,7 @@ _MOST_NAMED = 10
 
 
 @dataclass(frozen=True)
-class Damage:
+class CheckError:
     """Something that is not as it was written.
 
     Attributes:
@@ -34,7 +34,7 @@ class Damage:
 
 
 @dataclass
-class Remark:
+class CheckNote:
     """Something worth knowing that is no damage.
 
     Attributes:
@@ -66,9 +66,9 @@ class CheckReport:
         finished: whether the job has said that there is no more to come.
     """
 
-    damages: list[Damage] = field(default_factory=list)
+    damages: list[CheckError] = field(default_factory=list)
     damaged: int = 0
-    remarks: list[Remark] = field(default_factory=list)
+    remarks: list[CheckNote] = field(default_factory=list)
     files: int = 0
     rows: int = 0
     records: int = 0
@@ -80,13 +80,13 @@ class CheckReport:
         """Adds a damage."""
         self.damaged += 1
         if len(self.damages) < MOST_DAMAGES:
-            self.damages.append(Damage(file, what, **where))
+            self.damages.append(CheckError(file, what, **where))
 
     def remark(self, what: str, file: str, count: int = 1, size: int | None = None) -> None:
         """Counts something; what has the same words is one remark."""
         found = next((each for each in self.remarks if each.what == what), None)
         if found is None:
-            found = Remark(what)
+            found = CheckNote(what)
             self.remarks.append(found)
         found.count += count
         if size is not None:

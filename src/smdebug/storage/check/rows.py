@@ -10,10 +10,10 @@ from smdebug.exceptions import DataCorrupted, IndexReaderException, SMDebugError
 from smdebug.mode_keys import MODE_PLUGIN_NAME, MODE_STEP_PLUGIN_NAME, ModeKeys
 from smdebug.storage.format.dtypes import dtype_name
 from smdebug.storage.format.keys import IndexName, parse_event_seq
-from smdebug.storage.raw_tensors import Place, RawReader, places_of
+from smdebug.storage.raw_tensors import RawReader, RecordLocation, places_of
 from smdebug.storage.run_id import RunNames
 from smdebug.storage.segment_summary import one_array
-from smdebug.storage.v1.index import ClassicStep, checked_json, parse_classic
+from smdebug.storage.v1.index import V1Step, checked_json, parse_classic
 from smdebug.storage.v2.index_file import ColumnCache, IndexFile
 from smdebug.storage.v2.row_checks import CHECKED_COLUMNS, wrong_rows
 
@@ -38,11 +38,11 @@ _NO_CHECKSUM = (
 )
 
 
-class _Said(NamedTuple):
+class ExpectedRecord(NamedTuple):
     """What an index says of a record: where it is, and what it must hold."""
 
     row: int
-    place: Place
+    place: RecordLocation
     mode: ModeKeys
     mode_step: int
     dtype: str | None
@@ -184,7 +184,7 @@ class RowCheck:
 
     # ---- records
 
-    def _check_records(self, key: str, said: list[_Said]) -> None:
+    def _check_records(self, key: str, said: list[ExpectedRecord]) -> None:
         within = []
         for each in said:
             place = each.place
@@ -194,7 +194,7 @@ class RowCheck:
             else:
                 within.append(each)
         events = self._raw.read_events([each.place for each in within])
-        missing: dict[str, list[_Said]] = {}
+        missing: dict[str, list[ExpectedRecord]] = {}
         named: dict[str, list[tuple[int, int]]] = {}
         for each, event in zip(within, events, strict=True):
             if isinstance(event, KeyError):
@@ -208,7 +208,7 @@ class RowCheck:
         for event_file, rows in missing.items():
             self._report_missing(key, event_file, rows)
 
-    def _check_record(self, key: str, said: _Said, event: Event | Exception) -> None:
+    def _check_record(self, key: str, said: ExpectedRecord, event: Event | Exception) -> None:
         place, report = said.place, self._report
         if isinstance(event, Exception):
             what = event.message if isinstance(event, DataCorrupted) else str(event)
@@ -229,7 +229,7 @@ class RowCheck:
                 step=place.step,
             )
 
-    def _report_missing(self, key: str, event_file: str, rows: list[_Said]) -> None:
+    def _report_missing(self, key: str, event_file: str, rows: list[ExpectedRecord]) -> None:
         try:
             self._store.read(key, 0, 1)
         except KeyError:
@@ -259,11 +259,13 @@ class RowCheck:
         return [*gaps, (int(reach[-1]), None)]
 
 
-def _said(table: pa.Table, rows: Ints) -> list[_Said]:
+def _said(table: pa.Table, rows: Ints) -> list[ExpectedRecord]:
     columns = [table[name].to_pylist() for name in ("mode", "mode_step", "dtype", "shape")]
     places = places_of(table)
     return [
-        _Said(row, place, ModeKeys[mode], mode_step, dtype, None if shape is None else tuple(shape))
+        ExpectedRecord(
+            row, place, ModeKeys[mode], mode_step, dtype, None if shape is None else tuple(shape)
+        )
         for row, place, mode, mode_step, dtype, shape in zip(
             rows.tolist(), places, *columns, strict=True
         )
@@ -271,11 +273,11 @@ def _said(table: pa.Table, rows: Ints) -> list[_Said]:
     ]
 
 
-def _said_classic(step: ClassicStep) -> Iterator[_Said]:
+def _said_classic(step: V1Step) -> Iterator[ExpectedRecord]:
     for row, (name, place) in enumerate(zip(step.names, step.places, strict=True)):
         shape, dtype = step.shapes.get(name, (None, None))
-        where = Place(str(step.event_file), *place, name, step.step, True)
-        yield _Said(row, where, ModeKeys(step.mode), step.mode_step, dtype, shape)
+        where = RecordLocation(str(step.event_file), *place, name, step.step, True)
+        yield ExpectedRecord(row, where, ModeKeys(step.mode), step.mode_step, dtype, shape)
 
 
 def _pieces(lengths: Ints) -> Iterator[Ints]:
@@ -290,7 +292,7 @@ def _pieces(lengths: Ints) -> Iterator[Ints]:
         yield np.arange(begin, len(lengths))
 
 
-def _contradiction(said: _Said, event: Event) -> tuple[str, Any, Any] | None:
+def _contradiction(said: ExpectedRecord, event: Event) -> tuple[str, Any, Any] | None:
     """Where a record and its row disagree: about what, what it holds, what was expected."""
     value = event.values[0]
     assert value.tensor is not None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from smdebug.exceptions import SMDebugError, StoreError
 from smdebug.storage.check.files import FileCheck
-from smdebug.storage.check.record_scan import Pieces, scan_records
+from smdebug.storage.check.record_scan import ChunkedFile, scan_records
 from smdebug.storage.check.report import CheckReport
 from smdebug.storage.check.rows import RowCheck
 from smdebug.storage.format.keys import (
@@ -153,7 +153,7 @@ class _Check:
 
     def _check_events(self, key: str) -> None:
         classic = event_format(key) == "v1"
-        file = Pieces(self._store, key)
+        file = ChunkedFile(self._store, key)
         for start, end in self._rows.gaps(key):
             for record in scan_records(file, start, end, classic):
                 if record.wrong is not None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from smdebug.reductions import Array
-    from smdebug.storage.batch import Layout, StepBatch
+    from smdebug.storage.batch import BlockSchema, StepBatch
     from smdebug.storage.stores.base import Buffer
 
 # A step has at most twelve digits, 40 bits: six groups of seven. The varint is padded to that, as
@@ -53,14 +53,14 @@ class _Template(NamedTuple):
     length: int  # of the whole record
 
 
-class LayoutTemplates:
+class SchemaTemplates:
     """Encodes the records of a layout, step after step.
 
     Args:
         layout: the tensors; numbers, none of them empty.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: BlockSchema) -> None:
         self._layout = layout
         # By the length of the metadata, which grows with the digits of the step.
         self._templates: dict[int, list[_Template]] = {}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore as Bucket
 
 
-class Haste(NamedTuple):
+class Timeouts(NamedTuple):
     """How long an answer may take.
 
     Attributes:
@@ -28,15 +28,15 @@ class Haste(NamedTuple):
 
 
 # Somebody waits for the first answer, and a wrong URL gives none.
-FIRST = Haste(answer=10, retry=5)
+FIRST = Timeouts(answer=10, retry=5)
 # Later ones may carry 60 MiB over a slow line.
-LATER = Haste(answer=60, retry=3)
+LATER = Timeouts(answer=60, retry=3)
 _CONNECT_SECONDS = 5
 # Keys may change at any time: boto3 is asked again when the ones it gave are this old.
 _CREDENTIALS_AGE = timedelta(minutes=1)
 
 
-def open_bucket(url: str, options: dict[str, Any], haste: Haste) -> Bucket:
+def open_bucket(url: str, options: dict[str, Any], haste: Timeouts) -> Bucket:
     """Opens a URL without asking anything of it.
 
     Args:

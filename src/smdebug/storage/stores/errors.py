@@ -23,7 +23,7 @@ _DENIED_CODES = (
 _TOKEN = re.compile(r"(?=[A-Za-z+/=_%-]*\d)[A-Za-z0-9+/=_%-]{16,}")
 
 
-def complaint(url: str, error: Exception) -> StoreError:
+def translate_error(url: str, error: Exception) -> StoreError:
     """Turns an error of obstore into one of ours.
 
     obstore's own text is pages long, and the answer of a store in it may repeat an access key.
@@ -43,7 +43,7 @@ def complaint(url: str, error: Exception) -> StoreError:
         return StoreError(
             f"no credentials were found for {url}; set {_keys(url)}", code=code, refused=True
         )
-    if is_elsewhere(error):
+    if is_wrong_region(error):
         return StoreError(
             f"{url} is in another region than the one that was asked: {said}; set AWS_REGION to "
             "the region of the bucket", code=code, refused=True,
@@ -61,7 +61,7 @@ def complaint(url: str, error: Exception) -> StoreError:
     )  # fmt: skip
 
 
-def panic(url: str, error: BaseException) -> StoreError:
+def translate_panic(url: str, error: BaseException) -> StoreError:
     """Turns a panic of obstore into an error; one is a key that no HTTP header can hold."""
     return StoreError(
         f"{url} cannot be asked: {without_secrets(str(error).partition(chr(10))[0])}; check "
@@ -70,7 +70,7 @@ def panic(url: str, error: BaseException) -> StoreError:
     )
 
 
-def is_elsewhere(error: Exception) -> bool:
+def is_wrong_region(error: Exception) -> bool:
     """Whether an error says that a bucket is in another region."""
     return any(mark in str(error) for mark in _ELSEWHERE)
 

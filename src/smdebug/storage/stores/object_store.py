@@ -15,7 +15,12 @@ from smdebug.storage.stores.bucket import (
     open_bucket,
     region_of,
 )
-from smdebug.storage.stores.errors import asked_url, complaint, is_elsewhere, panic
+from smdebug.storage.stores.errors import (
+    asked_url,
+    is_wrong_region,
+    translate_error,
+    translate_panic,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +40,7 @@ class ObjectStore:
     its chain is used, so profiles and single sign-on work as they do elsewhere.
 
     The first answer must come within seconds; later ones may take a minute. What fails is tried
-    again by obstore for some seconds; who has to get through an outage takes a `PatientStore`.
+    again by obstore for some seconds; who has to get through an outage takes a `RetryingStore`.
 
     Example:
         >>> store = ObjectStore("s3://bucket/runs/one")  # doctest: +SKIP
@@ -88,7 +93,7 @@ class ObjectStore:
             self._ask(lambda bucket: obstore.put(bucket, key, content))
         except FileNotFoundError as error:
             # Parts that are gone: what became of the object is not known.
-            raise complaint(self.url, error) from None
+            raise translate_error(self.url, error) from None
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[str]:
         import obstore
@@ -171,7 +176,7 @@ class ObjectStore:
         except (obstore.exceptions.BaseError, FileNotFoundError) as error:
             if not self._answered and self._moves(error):
                 return self._ask(ask)
-            said = complaint(self.url, error)
+            said = translate_error(self.url, error)
             if isinstance(error, FileNotFoundError) and said.code != "NoSuchBucket":
                 raise
             # Not chained: obstore repeats what the store said, keys included.
@@ -180,7 +185,7 @@ class ObjectStore:
             if type(error).__name__ != "PanicException":
                 raise
             # No `Exception`: it would end the thread that asks, and with it the job.
-            raise panic(self.url, error) from None
+            raise translate_panic(self.url, error) from None
         if not self._answered:
             self._bucket = open_bucket(self.url, self._options, LATER)
             self._answered = True
@@ -189,7 +194,7 @@ class ObjectStore:
     def _moves(self, error: Exception) -> bool:
         """Goes to the region the bucket is in, if that is why it did not answer."""
         asked = asked_url(error)
-        if asked is None or not is_elsewhere(error):
+        if asked is None or not is_wrong_region(error):
             return False
         region = region_of(asked)
         if region is None or region == self._options.get("region"):

@@ -24,18 +24,18 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 READING_SECONDS = 60.0
 
 
-def patient(store: Store, seconds: float, quiet: bool = False) -> Store:
+def retrying(store: Store, seconds: float, quiet: bool = False) -> Store:
     """Returns a remote store as a patient one, and any other as it is: a disk does not come back.
 
     Args:
         store: the store.
-        seconds: as `PatientStore` takes it.
-        quiet: as `PatientStore` takes it.
+        seconds: as `RetryingStore` takes it.
+        quiet: as `RetryingStore` takes it.
     """
-    return PatientStore(store, seconds, quiet) if store.remote else store
+    return RetryingStore(store, seconds, quiet) if store.remote else store
 
 
-class PatientStore:
+class RetryingStore:
     """A store that does not give up at once.
 
     A new attempt is a new request: it is signed again, with the credentials there are by then,

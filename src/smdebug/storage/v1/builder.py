@@ -22,7 +22,7 @@ from smdebug.storage.format.keys import (
     classic_index_key,
     parse_index_key,
 )
-from smdebug.storage.run_id import RunIdentity
+from smdebug.storage.run_id import RunId
 from smdebug.storage.v1.index import checked_json, parse_classic
 from smdebug.storage.v2.compaction import run_of_index
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("smdebug.storage")
 
 
-class ClassicBuilder:
+class V1Builder:
     """Publishes every step as an event file and an index file of format v1."""
 
     def __init__(self, store: Store, worker: str) -> None:
         self._store = store
         self._worker = worker
-        self.identity = RunIdentity(store, worker, run_of_index)
+        self.identity = RunId(store, worker, run_of_index)
         self._steps: dict[int, _StepFiles] = {}
         self.waiting = 0
         self.written = 0

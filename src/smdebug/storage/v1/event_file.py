@@ -17,7 +17,7 @@ from smdebug.storage.format.keys import classic_event_key, classic_index_of, par
 from smdebug.storage.format.records import OVERHEAD, iterate_records
 from smdebug.storage.stores.base import open_store
 from smdebug.storage.stores.local import LocalStore
-from smdebug.storage.v1.builder import ClassicBuilder
+from smdebug.storage.v1.builder import V1Builder
 from smdebug.storage.v1.index import parse_classic
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class FileWriter:
         unknown = sorted(set(kwargs) - {"max_queue", "flush_secs", "verbose", "write_checksum"})
         if unknown:
             raise SMDebugValueError(f"FileWriter has no argument {', '.join(unknown)}")
-        self._builder = ClassicBuilder(open_store(trial_dir), worker)
+        self._builder = V1Builder(open_store(trial_dir), worker)
         self._name = classic_event_key(step, worker)
         self._trial_dir, self._step, self._mode = trial_dir, step, mode
 

@@ -20,7 +20,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, REDUCTIONS_PREFIX, get_reduction_tensor_name
 from smdebug.storage.arrow import pa
 from smdebug.storage.format.keys import is_event_file_of
-from smdebug.storage.raw_tensors import Place
+from smdebug.storage.raw_tensors import RecordLocation
 from smdebug.storage.segment_summary import StepArrays, mode_bit
 from smdebug.storage.untrusted.limits import DIMENSIONS, check_json
 from smdebug.storage.v2.index import EMPTY, SCHEMA, table_of
@@ -33,7 +33,7 @@ _SEAL = re.compile(rb', "crc32c": "([0-9a-f]{8})"}\Z')
 
 
 @dataclass(frozen=True)
-class ClassicStep:
+class V1Step:
     """A parsed index file: where each record lies, in the order of `names`."""
 
     step: int
@@ -50,7 +50,7 @@ class ClassicStep:
     run: str | None = None
 
 
-def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
+def parse_classic(data: bytes, key: str, name: IndexName) -> V1Step:
     """Parses and checks an index file of format v1.
 
     Raises:
@@ -94,7 +94,7 @@ def parse_classic(data: bytes, key: str, name: IndexName) -> ClassicStep:
         raise IndexReaderException(
             f"{key}: it names the event file {event_file}, which is not that of its name"
         )
-    return ClassicStep(
+    return V1Step(
         name.step,
         mode,
         mode_step,
@@ -171,7 +171,7 @@ def checked_json(data: bytes, key: str) -> dict[str, Any]:
     return content
 
 
-ReadScalars = Callable[[list[Place]], list[float]]
+ReadScalars = Callable[[list[RecordLocation]], list[float]]
 
 
 class _Records:
@@ -193,16 +193,16 @@ def _split_reduction(name: str) -> tuple[str, str]:
     return tensor, reduction
 
 
-class ClassicSegment:
+class V1Segment:
     """Many v1 steps of one worker as a `Segment`; reductions are read when they are asked for."""
 
-    def __init__(self, worker: str, steps: list[ClassicStep], read_scalars: ReadScalars) -> None:
+    def __init__(self, worker: str, steps: list[V1Step], read_scalars: ReadScalars) -> None:
         self.worker = worker
         self.names: dict[str, int] = {}
         # Names in the framework's graph, of tensors that are called otherwise here.
         self.originals: dict[str, str] = {}
         self._read_scalars = read_scalars
-        self._steps: list[tuple[ClassicStep, _Records]] = []
+        self._steps: list[tuple[V1Step, _Records]] = []
         shared: dict[tuple[str, ...], _Records] = {}
         # A step that was saved again stands here twice; the newer one counts.
         newest = {each.step: each for each in sorted(steps, key=lambda each: each.seq)}
@@ -248,12 +248,12 @@ class ClassicSegment:
         pieces = [self.rows(tensor, names) for tensor in self.names]
         return pa.concat_tables([EMPTY.select(names), *pieces])
 
-    def part(self, begin: int, end: int) -> ClassicSegment:
+    def part(self, begin: int, end: int) -> V1Segment:
         """Only these steps: reductions of others need not be read."""
         steps = [step for step, _ in self._steps if begin <= step.step < end]
-        return ClassicSegment(self.worker, steps, self._read_scalars)
+        return V1Segment(self.worker, steps, self._read_scalars)
 
-    def first_place(self, step: int) -> Place | None:
+    def first_place(self, step: int) -> RecordLocation | None:
         """The first record of a step, in its event file."""
         return self._first_places.get(step)
 
@@ -267,9 +267,7 @@ class ClassicSegment:
         }
         return {name for name in SCHEMA.names if name not in REDUCTION_NAMES or name in saved}
 
-    def _column(
-        self, name: str, tensor: str, hits: list[tuple[ClassicStep, dict[str, int]]]
-    ) -> Any:
+    def _column(self, name: str, tensor: str, hits: list[tuple[V1Step, dict[str, int]]]) -> Any:
         if name in REDUCTION_NAMES:
             return self._reductions(name, tensor, hits)
         read = _COLUMNS.get(name)
@@ -286,13 +284,15 @@ class ClassicSegment:
         return pa.array(values, kind)
 
     def _reductions(
-        self, name: str, tensor: str, hits: list[tuple[ClassicStep, dict[str, int]]]
+        self, name: str, tensor: str, hits: list[tuple[V1Step, dict[str, int]]]
     ) -> pa.Array:
         values = np.zeros(len(hits))
         saved = np.array([name in places for _, places in hits])
         record = get_reduction_tensor_name(tensor, name, False, False)
         wanted = [
-            Place(str(step.event_file), *step.places[places[name]], record, step.step, True)
+            RecordLocation(
+                str(step.event_file), *step.places[places[name]], record, step.step, True
+            )
             for step, places in hits
             if name in places
         ]
@@ -300,19 +300,21 @@ class ClassicSegment:
         return pa.array(values, mask=~saved)
 
 
-def _first_place(step: ClassicStep) -> Place | None:
+def _first_place(step: V1Step) -> RecordLocation | None:
     if step.event_file is None or not step.places:
         return None
     number = min(range(len(step.places)), key=lambda each: step.places[each][0])
-    return Place(step.event_file, *step.places[number], step.names[number], step.step, True)
+    return RecordLocation(
+        step.event_file, *step.places[number], step.names[number], step.step, True
+    )
 
 
-def _raw(field: int) -> Callable[[ClassicStep, dict[str, int], str], int | None]:
+def _raw(field: int) -> Callable[[V1Step, dict[str, int], str], int | None]:
     return lambda step, places, tensor: step.places[places[""]][field] if "" in places else None
 
 
 # How a column is read off (step, places of the tensor, tensor); those not here are null.
-_COLUMNS: dict[str, Callable[[ClassicStep, dict[str, int], str], Any]] = {
+_COLUMNS: dict[str, Callable[[V1Step, dict[str, int], str], Any]] = {
     "step": lambda step, places, tensor: step.step,
     "mode": lambda step, places, tensor: ModeKeys(step.mode).name,
     "mode_step": lambda step, places, tensor: step.mode_step,

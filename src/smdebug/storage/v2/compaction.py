@@ -23,7 +23,7 @@ from smdebug.storage.untrusted.limits import read_small
 from smdebug.storage.v1.index import parse_classic
 from smdebug.storage.v2.index import SCHEMA, encode_index, newest_rows
 from smdebug.storage.v2.index_file import ColumnCache, IndexFile
-from smdebug.storage.writer_lock import Claim, Claimed, claimed_workers
+from smdebug.storage.writer_lock import WriterLock, WriterLocked, claimed_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -103,10 +103,10 @@ def compact_run(
     writers = sorted({*claimed_workers(store), *(name.worker for name in names)})
     # Asked of all first: a job that begins must not wait for who will not do anything.
     for worker in writers:
-        _free(store, worker, Claim.check)
+        _free(store, worker, WriterLock.check)
     with ExitStack() as claims:
         for worker in writers:
-            claims.callback(_free(store, worker, Claim.take).release)
+            claims.callback(_free(store, worker, WriterLock.take).release)
         for number, worker in enumerate(workers):
             done += _compact_again(store, worker)
             if tell is not None:
@@ -228,11 +228,11 @@ def _next_seqs(store: Store, worker: str) -> Callable[[], int]:
     return next_seq
 
 
-def _free(store: Store, worker: str, ask: Callable[[Claim], None]) -> Claim:
-    claim = Claim(store, worker, joins=True)
+def _free(store: Store, worker: str, ask: Callable[[WriterLock], None]) -> WriterLock:
+    claim = WriterLock(store, worker, joins=True)
     try:
         ask(claim)
-    except Claimed as error:
+    except WriterLocked as error:
         raise SMDebugRuntimeError(
             f"a live process (number {error.process}) writes to {store.url} as {worker}, so its "
             "index is left alone; compact it when the job has ended: one that is closed does so "

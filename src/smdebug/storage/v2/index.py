@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from smdebug.mode_keys import ModeKeys
-    from smdebug.storage.batch import Layout
+    from smdebug.storage.batch import BlockSchema
 
 ROWS_PER_GROUP = 1 << 17
 FORMAT_KEY, FORMAT = b"smdebug.format", b"2"
@@ -138,7 +138,7 @@ class BlockRows:
     mode_step: int
     time: float
     positions: Ints
-    layout: Layout
+    layout: BlockSchema
     reductions: Mapping[str, npt.NDArray[np.float64]]
     # Where the records lie, one behind the other, when raw values are saved.
     offset: int | None = None

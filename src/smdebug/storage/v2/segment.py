@@ -13,8 +13,8 @@ from smdebug.storage.format import records
 from smdebug.storage.format.dtypes import dtype_name, is_string, plain_array
 from smdebug.storage.format.events import encode_tensor
 from smdebug.storage.format.keys import event_key, index_key
-from smdebug.storage.format.record_templates import LayoutTemplates
-from smdebug.storage.run_id import RunIdentity
+from smdebug.storage.format.record_templates import SchemaTemplates
+from smdebug.storage.run_id import RunId
 from smdebug.storage.v2.compaction import compact, last_seq, run_of_index
 from smdebug.storage.v2.index import (
     BlockRows,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from smdebug.reductions import Array
-    from smdebug.storage.batch import Block, Entry, Layout, StepBatch
+    from smdebug.storage.batch import Block, BlockSchema, Entry, StepBatch
     from smdebug.storage.stores.base import Buffer, Store
     from smdebug.storage.v2.index import Ints
 
@@ -51,11 +51,11 @@ class SegmentBuilder:
     def __init__(self, store: Store, worker: str) -> None:
         self._store = store
         self._worker = worker
-        self.identity = RunIdentity(store, worker, run_of_index)
+        self.identity = RunId(store, worker, run_of_index)
         self._seq: int | None = None
         self._checksums = ThreadPoolExecutor(1, "smdebug-checksum")
         self.written = 0
-        self._templates: dict[Layout, LayoutTemplates] = {}
+        self._templates: dict[BlockSchema, SchemaTemplates] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -139,7 +139,7 @@ class SegmentBuilder:
             if block.layout not in self._templates:
                 if len(self._templates) >= _MOST_LAYOUTS:
                     self._templates.clear()
-                self._templates[block.layout] = LayoutTemplates(block.layout)
+                self._templates[block.layout] = SchemaTemplates(block.layout)
             # Every record ends on the alignment, so a block always starts on it.
             chunks: list[Buffer] = []
             rows.offset = self._event_bytes

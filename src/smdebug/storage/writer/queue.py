@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from smdebug.storage.batch import StepBatch
-    from smdebug.storage.run_id import RunIdentity
+    from smdebug.storage.run_id import RunId
 
 
 class Builder(Protocol):
@@ -18,7 +18,7 @@ class Builder(Protocol):
 
     waiting: int
     written: int
-    identity: RunIdentity
+    identity: RunId
 
     def add(self, batch: StepBatch) -> None: ...
     def publish(self) -> None: ...
@@ -36,7 +36,7 @@ class WriterStats:
     seconds_waited: float = 0.0
 
 
-class Order:
+class WriterCommand:
     """Something other than data for the thread to do."""
 
     def __init__(self, what: str, text: str = "") -> None:
@@ -45,7 +45,7 @@ class Order:
         self.done = False
 
 
-class Work:
+class PendingSteps:
     """The steps the thread holds: finished ones are in the builder, the open one waits here."""
 
     def __init__(self, builder: Builder) -> None:

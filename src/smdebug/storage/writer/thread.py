@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError, StoreError, WriteFailed
 from smdebug.storage.batch import PendingBatch, StepBatch
-from smdebug.storage.end_marker import EndMark
+from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.format.collections_file import encode_collections
 from smdebug.storage.format.keys import END_KEY, collections_key
-from smdebug.storage.v1.builder import ClassicBuilder
+from smdebug.storage.v1.builder import V1Builder
 from smdebug.storage.v2.segment import SegmentBuilder
 from smdebug.storage.writer.flush_interval import flush_interval
-from smdebug.storage.writer.queue import Builder, Order, Work, WriterStats
+from smdebug.storage.writer.queue import Builder, PendingSteps, WriterCommand, WriterStats
 
 if TYPE_CHECKING:
     from smdebug.storage.stores.base import Store
@@ -57,7 +57,7 @@ def _builder(store: Store, worker: str, format: str) -> Builder:
     if format == "v2":
         return SegmentBuilder(store, worker)
     if format == "v1":
-        return ClassicBuilder(store, worker)
+        return V1Builder(store, worker)
     raise SMDebugValueError(f"format must be 'v1' or 'v2', got {format!r}")
 
 
@@ -110,7 +110,7 @@ class RunWriter:
         self._process = os.getpid()
         # One lock guards everything below; waiters on either side are woken through it.
         self._changed = threading.Condition()
-        self._queue: deque[StepBatch | PendingBatch | Order] = deque()
+        self._queue: deque[StepBatch | PendingBatch | WriterCommand] = deque()
         # Bytes that were submitted and are not published; those of the step that is still open,
         # which nothing but its end sets free; and how many threads wait for room.
         self._queued = self._open_bytes = self._waiting = 0
@@ -124,7 +124,7 @@ class RunWriter:
         self._last_published: int | None = None
         self._collections = ""
         self._closed = self._reported = self._running = False
-        self._end: Order | None = None
+        self._end: WriterCommand | None = None
         self._thread: threading.Thread | None = None
 
     def submit(self, batch: StepBatch | PendingBatch, finish: bool = False) -> None:
@@ -168,7 +168,7 @@ class RunWriter:
 
     def _finish(self) -> None:
         self._open_step, self._open_bytes = None, 0
-        self._put(Order("finish"))
+        self._put(WriterCommand("finish"))
 
     def write_collections(self, text: str) -> None:
         """Writes this worker's collections file, replacing an earlier one."""
@@ -176,7 +176,7 @@ class RunWriter:
         with self._changed:
             self._raise_failure()
             self._require_open()
-            self._put(Order("collections", text))
+            self._put(WriterCommand("collections", text))
 
     def flush(self) -> None:
         """Publishes every finished step and returns when it is readable.
@@ -188,7 +188,7 @@ class RunWriter:
         with self._changed:
             self._raise_failure()
             self._require_open()
-            self._obey(Order("flush"))
+            self._obey(WriterCommand("flush"))
             self._raise_failure()
 
     def close(self, end: bool = True, interrupted: bool = False) -> None:
@@ -207,7 +207,7 @@ class RunWriter:
             self._closed = True
             if self._end is None:
                 how = _INTERRUPTED if interrupted else _ENDED
-                self._end = Order("close", how if end else "")
+                self._end = WriterCommand("close", how if end else "")
             if not self._end.done:
                 # Also after a failure: the order is what ends the thread. Given twice, by a second
                 # call or after Ctrl-C, it is obeyed once.
@@ -239,12 +239,12 @@ class RunWriter:
 
     # ---- the training thread's side; called with the lock held
 
-    def _put(self, item: StepBatch | PendingBatch | Order) -> None:
+    def _put(self, item: StepBatch | PendingBatch | WriterCommand) -> None:
         # One that Ctrl-C kept from starting has no number.
         if (self._thread is None or self._thread.ident is None) and self._failure is None:
             self._start()
         self._queue.append(item)
-        if not isinstance(item, Order):
+        if not isinstance(item, WriterCommand):
             self._untaken += item.nbytes
         if self._asleep or self._untaken >= _WAKING_BYTES or self._waiting:
             self._changed.notify_all()
@@ -266,7 +266,7 @@ class RunWriter:
         began = time.monotonic()
         if not self._open_bytes:
             # The step before is complete, and only complete ones can be published.
-            self._put(Order("finish"))
+            self._put(WriterCommand("finish"))
         self._waiting += 1
         self._changed.notify_all()
         try:
@@ -278,7 +278,7 @@ class RunWriter:
             self._waiting -= 1
             self.stats.seconds_waited += time.monotonic() - began
 
-    def _obey(self, order: Order) -> None:
+    def _obey(self, order: WriterCommand) -> None:
         """Has the thread do something and waits for it."""
         self._put(order)
         self._changed.notify_all()
@@ -319,7 +319,7 @@ class RunWriter:
                 return
             self._running = True
             self._thread = threading.current_thread()
-        work = Work(self._builder)
+        work = PendingSteps(self._builder)
         while True:
             item = self._next(work)
             try:
@@ -334,7 +334,7 @@ class RunWriter:
                 if ended:
                     # The same order, given once more.
                     self._queue.clear()
-                if isinstance(item, Order):
+                if isinstance(item, WriterCommand):
                     item.done = True
                 self._changed.notify_all()
             if ended:
@@ -342,7 +342,7 @@ class RunWriter:
             # Not kept while there is nothing to do: a step may be large.
             del item
 
-    def _next(self, work: Work) -> StepBatch | PendingBatch | Order | None:
+    def _next(self, work: PendingSteps) -> StepBatch | PendingBatch | WriterCommand | None:
         """The next item, or None when something has waited long enough to be published."""
         with self._changed:
             patience: float | None = _NAP_SECONDS
@@ -361,11 +361,13 @@ class RunWriter:
                 # Nothing came during a nap: sleep until there is something.
                 patience = None
             item = self._queue.popleft()
-            if not isinstance(item, Order):
+            if not isinstance(item, WriterCommand):
                 self._untaken -= item.nbytes
             return item
 
-    def _handle(self, item: StepBatch | PendingBatch | Order | None, work: Work) -> None:
+    def _handle(
+        self, item: StepBatch | PendingBatch | WriterCommand | None, work: PendingSteps
+    ) -> None:
         if isinstance(item, PendingBatch):
             work.hold(item.release)
             batch = item.make()
@@ -389,7 +391,7 @@ class RunWriter:
             self._publish(work)
             self._compact()
             if item.text:
-                mark = EndMark.now(self.format, item.text == _INTERRUPTED)
+                mark = EndMarker.now(self.format, item.text == _INTERRUPTED)
                 self.store.write(END_KEY, [mark.encode()])
         overdue = work.finished_at is not None and (
             self.format == "v1" or time.monotonic() - work.finished_at >= self._interval()
@@ -399,7 +401,7 @@ class RunWriter:
         if overdue or self._builder.waiting >= min(most, self._queue_bytes // 4):
             self._publish(work)
 
-    def _publish(self, work: Work) -> None:
+    def _publish(self, work: PendingSteps) -> None:
         steps = work.finished
         if not steps:
             return
@@ -458,7 +460,7 @@ class RunWriter:
         age = time.monotonic() - self._started
         return flush_interval(age, self.store.remote, self._flush_seconds)
 
-    def _fail(self, error: BaseException, work: Work) -> None:
+    def _fail(self, error: BaseException, work: PendingSteps) -> None:
         self._builder.discard()
         work.give_up()
         # The error is kept, and with it whatever tensors were in the hands of who met it.
@@ -469,7 +471,7 @@ class RunWriter:
             failure.__cause__ = error
             self._failure = failure
             dropped = list(self._queue)
-            self._queue = deque(item for item in self._queue if isinstance(item, Order))
+            self._queue = deque(item for item in self._queue if isinstance(item, WriterCommand))
             self._queued = self._open_bytes = self._untaken = 0
             self._changed.notify_all()
         for batch in dropped:
