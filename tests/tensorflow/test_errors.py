@@ -110,7 +110,7 @@ def test_training_does_not_notice_that_nothing_can_be_saved(
     model = build()
     more = [Flushing(hook)] if flush else []
     assert same(fit(model, hook, *more), expected)
-    assert "StandIn" not in type(model.train_function).__name__
+    assert "FunctionProxy" not in type(model.train_function).__name__
     hook.close()
     (error,) = errors_in(caplog)
     assert error.exc_info is not None
@@ -164,7 +164,7 @@ def test_asked_to_the_hook_raises_in_fit(tmp_path: Path) -> None:
     # Said once: training may catch it and go on.
     fit(model, hook)
     hook.close()
-    assert "StandIn" not in type(model.train_function).__name__
+    assert "FunctionProxy" not in type(model.train_function).__name__
 
 
 def test_a_queue_for_less_than_one_step_makes_training_wait_and_loses_nothing(
@@ -221,7 +221,7 @@ def test_a_failure_inside_of_the_hook_leaves_training_alone(
     assert same(fit(model, Puts(), hook), expected)
     hook.close()
     assert len(errors_in(caplog)) <= 1
-    assert "StandIn" not in type(model.train_function).__name__
+    assert "FunctionProxy" not in type(model.train_function).__name__
 
 
 @pytest.mark.parametrize("on_error", ["warn", "raise"])

@@ -392,7 +392,7 @@ def test_a_rule_stops_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
     assert trial.loaded_all_steps
     assert trial.findings()[0].step == 50
     assert "training stops after step" in caplog.text
-    assert "StandIn" not in type(model.train_function).__name__
+    assert "FunctionProxy" not in type(model.train_function).__name__
 
 
 def test_a_rule_stops_a_loop_of_ones_own(tmp_path: Path) -> None:

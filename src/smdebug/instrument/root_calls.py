@@ -17,7 +17,7 @@ class RootCalls:
         tell: called with the module.
 
     Example:
-        >>> watch = Outermost(lambda: True, print)
+        >>> watch = RootCalls(lambda: True, print)
         >>> double = watch.telling(lambda number: 2 * number)
         >>> double(3)
         3
