@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from smdebug.hook.current import current_hook, del_hook
+from smdebug.hook.module_api import current_hook, del_hook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from smdebug.config.collection import Collection
 from smdebug.config.options import HookOptions
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.config.save_config import SaveConfig, SaveConfigMode
-from smdebug.hook.base import BaseHook
+from smdebug.hook.hook import BaseHook
 from smdebug.hook.module_api import ModuleApi
 from smdebug.trials import create
 

@@ -17,7 +17,7 @@ from smdebug.core.json_config import (
     create_hook_from_json_config,
 )
 from smdebug.exceptions import SMDebugValueError
-from smdebug.hook.current import del_hook
+from smdebug.hook.module_api import del_hook
 from smdebug.mode_keys import ModeKeys
 from smdebug.trials import create_trial
 

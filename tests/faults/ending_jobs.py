@@ -177,7 +177,7 @@ class Endless(LocalStore):
 def slow_end(line: Line, path: str, how: str) -> None:
     """Trains with a store that does not answer any more when the run is to be closed."""
     hook = smd.Hook(path, save_all=True, save_config=EVERY, flush_seconds=1e6)
-    store = hook._store = Endless(path)
+    store = hook._pipeline.run.store = Endless(path)
     store.line = line
     model = make_model()
     hook.register_module(model)

@@ -57,8 +57,8 @@ def _fork_while(hook: smd.Hook, locked: str) -> int:
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:
-        output: Any = hook._output
-        lock = hook._lock if locked == "hook" or output is None else output._writer._changed
+        output: Any = hook._pipeline.run.output
+        lock = hook._pipeline.guarded.lock if locked == "hook" or output is None else output._writer._changed
         with lock:
             held.set()
             go.wait()

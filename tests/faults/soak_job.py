@@ -270,7 +270,7 @@ def names(path: str, count: int) -> dict[str, Any]:
     hook.run(loss=0.0)
     hook.save_scalar("first", 0.0)
     writes: list[int] = []
-    write = hook._store.write
+    write = hook._pipeline.run.store.write
 
     def counted(key: str, chunks: Any) -> None:
         content = [bytes(chunk) for chunk in chunks]
@@ -278,7 +278,7 @@ def names(path: str, count: int) -> dict[str, Any]:
             writes.append(sum(map(len, content)))
         write(key, content)
 
-    hook._store.write = counted  # type: ignore[method-assign]
+    hook._pipeline.run.store.write = counted  # type: ignore[method-assign]
     for number in range(count):
         hook.run(loss=0.0)
         hook.save_scalar(f"name_{number}", float(number))

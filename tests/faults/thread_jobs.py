@@ -49,7 +49,7 @@ def saves_from_threads(line: Line, path: str, threads: int, saves: int, format: 
     hook.close()
     for text in told:
         line.tell(text)
-    line.tell(f"failed {hook._guard.failed}")
+    line.tell(f"failed {hook._pipeline.errors.failure}")
     os._exit(0)
 
 
@@ -87,7 +87,7 @@ def two_models(line: Line, path: str, steps: int) -> None:
     hook.close()
     line.tell(f"same {[found.get(seed) for seed in range(2)] == alone}")
     line.tell(f"step {hook.step}")
-    line.tell(f"failed {hook._guard.failed}")
+    line.tell(f"failed {hook._pipeline.errors.failure}")
     os._exit(0)
 
 
@@ -122,7 +122,7 @@ def closes_from_a_thread(line: Line, path: str, seconds: float, format: str) -> 
     ]
     left += [each for each in made[0].parameters() if each._backward_hooks]
     line.tell(f"same {found == alone}")
-    line.tell(f"failed {hook._guard.failed}")
+    line.tell(f"failed {hook._pipeline.errors.failure}")
     line.tell(f"left {len(left)}")
     os._exit(0)
 
@@ -157,7 +157,7 @@ def used_after_close(line: Line, path: str) -> None:
     for worker in workers:
         worker.join()
     use()
-    line.tell(f"failed {hook._guard.failed}")
+    line.tell(f"failed {hook._pipeline.errors.failure}")
 
 
 def closes_at_once(line: Line, path: str) -> None:
@@ -184,5 +184,5 @@ def closes_at_once(line: Line, path: str) -> None:
         worker.start()
     for worker in workers:
         worker.join()
-    line.tell(f"failed {hook._guard.failed}")
+    line.tell(f"failed {hook._pipeline.errors.failure}")
     os._exit(0)

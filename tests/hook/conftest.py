@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from smdebug.hook.current import current_hook, del_hook
+from smdebug.hook.module_api import current_hook, del_hook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

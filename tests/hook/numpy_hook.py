@@ -1,30 +1,37 @@
-"""A hook whose framework is numpy: the pipeline without anybody's callbacks."""
+"""A hook for a loop over NumPy arrays: a complete adapter, without any framework."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from smdebug.config.options import HookOptions
-from smdebug.hook.base import BaseHook
+from smdebug.hook.adapter import Adapter
+from smdebug.hook.hook import BaseHook
 
 
-class NumpyHook(BaseHook):
-    """A hook whose framework is a loop over arrays."""
+class NumpyAdapter(Adapter):
+    """The adapter: a step is a call of `run_step`."""
 
+    framework = "NumPy"
     default_collections = {  # noqa: RUF012 - as the base class declares it
         "all": (), "default": (), "weights": ("weight",), "gradients": ("^gradient",),
         "losses": ("loss",), "scalars": ("^scalar",),
     }  # fmt: skip
     always_saved = frozenset({"losses"})
 
-    def __init__(self, out_dir: Any = None, **options: Any) -> None:
-        super().__init__(HookOptions(out_dir, **options))
+    def run_step(self, tensors: dict[str, Any]) -> None:
+        self.pipeline.stop_if_requested()
+        if self.pipeline.begin_step() is not None:
+            with self.pipeline.guarded:
+                for name, array in tensors.items():
+                    self.pipeline.offer(name, array)
+
+
+class NumpyHook(BaseHook):
+    """The hook: the public methods of every hook, and one of its own."""
+
+    adapter_class = NumpyAdapter
 
     def run(self, **tensors: Any) -> None:
-        """One step that has these tensors."""
-        self._stop_if_asked()
-        if self._begin_step() is None:
-            return
-        with self._entered():
-            for name, tensor in tensors.items():
-                self._offer(name.replace("__", "/"), tensor)
+        """Run one step that has these tensors; `__` in a name stands for `/`."""
+        named = {name.replace("__", "/"): array for name, array in tensors.items()}
+        self._adapter.run_step(named)

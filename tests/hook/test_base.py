@@ -23,8 +23,7 @@ from smdebug.exceptions import (
     SMDebugRuntimeError,
     SMDebugTypeError,
 )
-from smdebug.hook.current import current_hook, set_hook
-from smdebug.hook.plan import SavePlan
+from smdebug.hook.module_api import current_hook, set_hook
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.format.keys import END_KEY
 from smdebug.trials import create_trial
@@ -32,7 +31,7 @@ from smdebug.trials import create_trial
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from smdebug.hook.base import BaseHook
+    from smdebug.hook.hook import BaseHook
     from smdebug.trials import Trial
 
 TRAIN, EVAL = ModeKeys.TRAIN, ModeKeys.EVAL
@@ -174,29 +173,20 @@ def test_a_failing_store_stops_saving_and_nothing_else(
     assert not (tmp_path / END_KEY).exists()
 
 
-def test_after_a_failure_what_adapters_keep_is_let_go_of_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forgotten: list[SavePlan] = []
-    forget = SavePlan.forget
-
-    def counted(plan: SavePlan) -> None:
-        forgotten.append(plan)
-        forget(plan)
-
-    monkeypatch.setattr(SavePlan, "forget", counted)
+def test_after_a_failure_the_caches_of_adapters_are_cleared(tmp_path: Path) -> None:
     hook = NumpyHook(tmp_path, save_all=True, save_config=EVERY)
+    pipeline = hook._pipeline
+    cache = pipeline.new_cache()
     hook.run(weight=np.ones(2))
-    assert hook._capture is not None
-    plan = hook._capture.plan
+    assert pipeline.current is not None
+    plan = pipeline.current.plan
     assert plan is not None
-    plan.memory["weight"] = np.ones(1000)
+    cache.put(plan, "weight", np.ones(1000))
     hook.run(weight=object())
-    assert forgotten == []
+    assert cache.peek(plan, "weight") is not None
     for _ in range(5):
         hook.run(weight=np.ones(2))
-    assert forgotten == [hook._plan]
-    assert plan.memory == {}
+    assert cache.peek(plan, "weight") is None
     assert hook.stats().lost_steps == 6
     hook.close()
 
@@ -353,7 +343,7 @@ def test_a_run_holds_what_the_script_did(
 
 def test_the_write_side_does_not_load_the_read_side() -> None:
     code = (
-        "import sys, smdebug.hook.base;"
+        "import sys, smdebug.hook.hook;"
         "unwanted = ('smdebug.trials', 'smdebug.rules', 'torch');"
         "print(*[name for name in sys.modules if name.startswith(unwanted)])"
     )

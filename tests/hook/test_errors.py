@@ -20,22 +20,22 @@ def failure(text: str = "no space") -> OSError:
 def test_without_a_failure_nothing_is_raised() -> None:
     for on_error in ("warn", "raise"):
         guard = ErrorPolicy(on_error)
-        guard.raise_if_asked()
-        assert guard.failed is None
+        guard.raise_pending()
+        assert guard.failure is None
 
 
 def test_a_warning_has_the_traceback_and_comes_once(caplog: pytest.LogCaptureFixture) -> None:
     guard, error = ErrorPolicy("warn"), failure()
     guard.caught(error)
     guard.caught(failure("another"))
-    guard.raise_if_asked()
+    guard.raise_pending()
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert "OSError: no space" in record.getMessage()
     assert record.exc_info is not None
     assert record.exc_info[1] is error
     assert "Traceback" in caplog.text
-    assert guard.failed is error
+    assert guard.failure is error
 
 
 def test_asked_to_the_first_failure_is_raised_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -44,10 +44,10 @@ def test_asked_to_the_first_failure_is_raised_once(caplog: pytest.LogCaptureFixt
     guard.caught(failure("another"))
     assert caplog.records == []
     with pytest.raises(OSError, match="no space") as caught:
-        guard.raise_if_asked()
+        guard.raise_pending()
     assert caught.value is error
-    guard.raise_if_asked()
-    assert guard.failed is error
+    guard.raise_pending()
+    assert guard.failure is error
 
 
 def test_lost_steps_are_named(caplog: pytest.LogCaptureFixture) -> None:

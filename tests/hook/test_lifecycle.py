@@ -35,7 +35,7 @@ class Watched:
 def test_a_hook_that_is_closed_while_another_thread_makes_it_ready(tmp_path: Path) -> None:
     hook = NumpyHook(str(tmp_path / "run"))
     lock: Any = Watched()
-    hook._lock = lock
+    hook._pipeline.guarded.lock = lock
     other = threading.Thread(target=hook.save_scalar, args=("rate", 1.0))
     with lock:
         other.start()
@@ -44,5 +44,5 @@ def test_a_hook_that_is_closed_while_another_thread_makes_it_ready(tmp_path: Pat
     other.join(60)
     assert not other.is_alive()
     # Nobody would close it any more.
-    assert hook._output is None
+    assert hook._pipeline.run.output is None
     NumpyHook(str(tmp_path / "run")).close()

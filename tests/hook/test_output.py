@@ -169,12 +169,12 @@ def test_a_capture_gives_away_what_it_has_once() -> None:
     capture = StepCapture(step(0), None)
     first, second = taken("x", RAW), taken("y", RAW)
     capture.add(first)
-    assert capture.taken == [first]
+    assert capture.pending == [first]
     capture.handed_over()
     capture.add(second)
-    assert capture.taken == [second]
+    assert capture.pending == [second]
     capture.handed_over()
-    assert capture.taken == []
+    assert capture.pending == []
 
 
 def test_what_is_handed_over_twice_is_saved_once() -> None:
@@ -182,9 +182,9 @@ def test_what_is_handed_over_twice_is_saved_once() -> None:
     capture = StepCapture(step(0), None)
     for name in "xy":
         capture.add(taken(name, RAW))
-    first = pending_batch(step(0), 0.0, capture.taken, lambda each: None)
+    first = pending_batch(step(0), 0.0, capture.pending, lambda each: None)
     capture.add(taken("z", RAW))
-    second = pending_batch(step(0), 0.0, capture.taken, lambda each: None)
+    second = pending_batch(step(0), 0.0, capture.pending, lambda each: None)
     assert [entry.name for entry in first.make().entries] == ["x", "y", "z"]
     capture.add(taken("late", RAW))
     assert [entry.name for entry in second.make().entries] == ["late"]

@@ -46,12 +46,12 @@ def test_what_a_collection_leaves_open_comes_from_the_hook() -> None:
         save_config=every(2), reduction_config=ReductionConfig(["max"]),
     )  # fmt: skip
     assert [step for step in range(7) if plan.at(TRAIN, step) is not None] == [0, 2, 3, 4, 6]
-    assert at(plan, 0).want("a") == SaveRequest(False, ("min",), ("own",))
-    assert at(plan, 0).want("b") == SaveRequest(False, ("max",), ("open",))
+    assert at(plan, 0).request("a") == SaveRequest(False, ("min",), ("own",))
+    assert at(plan, 0).request("b") == SaveRequest(False, ("max",), ("open",))
     # Numbers are saved as they are.
-    assert at(plan, 0).want("c") == SaveRequest(True, (), ("losses",))
-    assert at(plan, 0).want("d") is None
-    assert at(plan, 3).want("b") is None
+    assert at(plan, 0).request("c") == SaveRequest(True, (), ("losses",))
+    assert at(plan, 0).request("d") is None
+    assert at(plan, 3).request("b") is None
     assert own.save_config == every(3)
 
 
@@ -64,7 +64,7 @@ def test_a_mode_left_open_comes_from_the_hook() -> None:
 
 def test_collections_that_are_not_included_are_resolved_and_not_saved() -> None:
     plan = plan_of(Collection("a", "a"), Collection("b", "b"), included=["a"], save_config=every(1))
-    assert at(plan, 0).want("b") is None
+    assert at(plan, 0).request("b") is None
     assert [each.name for each in at(plan, 0).saving] == ["a"]
     assert plan.collections["b"].save_config == every(1)
 
@@ -78,10 +78,10 @@ def test_nothing_included_means_nothing_to_do() -> None:
 @pytest.mark.parametrize("mode", [EVAL, PREDICT])
 def test_what_only_training_has_is_not_saved_elsewhere(name: str, mode: ModeKeys) -> None:
     plan = plan_of(Collection(name, "x"), Collection("weights", "w"), save_config=every(1))
-    assert at(plan, 0, TRAIN).want("x") is not None
-    assert at(plan, 0, GLOBAL).want("x") is not None
-    assert at(plan, 0, mode).want("x") is None
-    assert at(plan, 0, mode).want("w") is not None
+    assert at(plan, 0, TRAIN).request("x") is not None
+    assert at(plan, 0, GLOBAL).request("x") is not None
+    assert at(plan, 0, mode).request("x") is None
+    assert at(plan, 0, mode).request("w") is not None
 
 
 def test_a_tensor_of_several_collections_has_what_all_of_them_ask_for() -> None:
@@ -93,9 +93,9 @@ def test_a_tensor_of_several_collections_has_what_all_of_them_ask_for() -> None:
         Collection("losses", "loss", save_config=every(2)),
         save_config=every(1),
     )  # fmt: skip
-    assert at(plan, 1).want("x") == SaveRequest(False, ("min", "max", "l2"), ("a", "b"))
-    assert at(plan, 2).want("x") == SaveRequest(True, ("min", "max", "l2"), ("a", "b", "c"))
-    assert at(plan, 2).want("loss x") == SaveRequest(
+    assert at(plan, 1).request("x") == SaveRequest(False, ("min", "max", "l2"), ("a", "b"))
+    assert at(plan, 2).request("x") == SaveRequest(True, ("min", "max", "l2"), ("a", "b", "c"))
+    assert at(plan, 2).request("loss x") == SaveRequest(
         True, ("min", "max", "l2"), ("a", "b", "c", "losses")
     )
 
@@ -106,8 +106,8 @@ def test_a_shape_alone_is_something_to_save_and_nothing_is_not() -> None:
         Collection("nothing", "n", reduction_config=ReductionConfig()),
         save_config=every(1),
     )
-    assert at(plan, 0).want("s") == SaveRequest(False, (), ("shapes",))
-    assert at(plan, 0).want("n") is None
+    assert at(plan, 0).request("s") == SaveRequest(False, (), ("shapes",))
+    assert at(plan, 0).request("n") is None
 
 
 def test_the_same_kind_of_step_has_the_same_plan() -> None:
@@ -117,18 +117,18 @@ def test_the_same_kind_of_step_has_the_same_plan() -> None:
     assert at(plan, 2) is at(plan, 4)
     assert at(plan, 2) is not at(plan, 3)
     assert at(plan, 0, EVAL) is not at(plan, 0, TRAIN)
-    assert at(plan, 0).want("a") is at(plan, 6).want("a")
+    assert at(plan, 0).request("a") is at(plan, 6).request("a")
 
 
 def test_names_that_are_saved_are_remembered() -> None:
     plan = plan_of(Collection("a", "a"), Collection("b", "b"), save_config=every(1))
     plan.changed = False
-    at(plan, 0).want("abc")
+    at(plan, 0).request("abc")
     assert plan.changed
     assert plan.seen == {"a": {"abc"}, "b": {"abc"}}
     plan.changed = False
-    at(plan, 1).want("abc")
-    at(plan, 1).want("xyz")
+    at(plan, 1).request("abc")
+    at(plan, 1).request("xyz")
     assert not plan.changed
 
 
@@ -137,8 +137,8 @@ def test_asking_whether_a_tensor_is_saved_is_not_seeing_it() -> None:
     plan.changed = False
     step = at(plan, 0)
     assert step.saves("abc")
-    assert step.saves("abc", besides={"a"})
-    assert not step.saves("abc", besides={"a", "b"})
+    assert step.saves("abc", ignored={"a"})
+    assert not step.saves("abc", ignored={"a", "b"})
     assert not step.saves("xyz")
     assert (plan.seen, plan.changed) == ({}, False)
 
@@ -147,7 +147,7 @@ def test_a_new_plan_knows_the_names_of_the_one_before() -> None:
     collections = {"a": Collection("a", "a")}
     options = HookOptions(out_dir="run", save_config=every(1))
     before = SavePlan(collections, {"a"}, options)
-    at(before, 0).want("abc")
+    at(before, 0).request("abc")
     after = SavePlan(collections, {"a"}, options, before)
     assert after.seen == {"a": {"abc"}}
 
@@ -155,12 +155,12 @@ def test_a_new_plan_knows_the_names_of_the_one_before() -> None:
 def test_the_collections_of_the_user_are_not_changed() -> None:
     mine = Collection("mine", "a")
     plan = plan_of(mine, save_config=every(1))
-    at(plan, 0).want("abc")
+    at(plan, 0).request("abc")
     assert mine.tensor_names == set()
     assert mine.save_config is None
     mine.include("b")
     mine.add("c")
-    assert at(plan, 0).want("c") is None
+    assert at(plan, 0).request("c") is None
 
 
 def test_collections_due_at_a_step_whether_included_or_not() -> None:
@@ -171,7 +171,9 @@ def test_collections_due_at_a_step_whether_included_or_not() -> None:
     assert plan.collections_at(["a", "b"], TRAIN, 0) == ["a", "b"]
     assert plan.collections_at(["b", "a"], TRAIN, 2) == ["a"]
     assert plan.collections_at(["a", "b"], TRAIN, 1) == []
-    assert plan.want_of(["a", "b"]) == SaveRequest(True, (), ("a", "b"))
+    assert plan.request_for([plan.collections["a"], plan.collections["b"]]) == SaveRequest(
+        True, (), ("a", "b")
+    )
 
 
 # ---- when_nan
@@ -186,14 +188,14 @@ def test_a_schedule_that_watches_is_armed_when_it_does_not_save() -> None:
     armed = at(plan, 1)
     assert armed.saving == []
     assert [config.when_nan for config in armed.armed] == [("loss",)]
-    assert armed.want("w") is None
-    assert armed.may_want("w")
-    assert not armed.may_want("p")
-    assert armed.watcher("my loss") is armed.armed[0]
-    assert armed.watcher("other") is None
-    assert armed.interesting("w")
-    assert armed.interesting("loss")
-    assert not armed.interesting("p")
+    assert armed.request("w") is None
+    assert armed.may_save("w")
+    assert not armed.may_save("p")
+    assert armed.trigger("my loss") is armed.armed[0]
+    assert armed.trigger("other") is None
+    assert armed.is_relevant("w")
+    assert armed.is_relevant("loss")
+    assert not armed.is_relevant("p")
 
 
 def test_a_triggered_plan_saves_what_is_under_that_schedule() -> None:
@@ -205,22 +207,22 @@ def test_a_triggered_plan_saves_what_is_under_that_schedule() -> None:
     armed = at(plan, 4)
     assert [each.name for each in armed.saving] == ["d"]
     assert len(armed.armed) == 2
-    config = armed.watcher("one")
+    config = armed.trigger("one")
     assert config is not None
     after = plan.triggered(armed, config)
     assert sorted(each.name for each in after.saving) == ["a", "c", "d"]
     assert after is plan.triggered(armed, config)
     assert [each.when_nan for each in after.armed] == [("two",)]
-    assert after.want("a") is not None
-    assert after.want("b") is None
-    assert after.may_want("b")
+    assert after.request("a") is not None
+    assert after.request("b") is None
+    assert after.may_save("b")
 
 
 def test_gradients_are_not_saved_in_evaluation_for_a_nan_either() -> None:
     schedule = every(5, when_nan=["loss"])
     plan = plan_of(Collection("gradients", "g"), Collection("weights", "w"), save_config=schedule)
     armed = at(plan, 1, EVAL)
-    config = armed.watcher("loss")
+    config = armed.trigger("loss")
     assert config is not None
-    assert plan.triggered(armed, config).want("g") is None
-    assert plan.triggered(armed, config).want("w") is not None
+    assert plan.triggered(armed, config).request("g") is None
+    assert plan.triggered(armed, config).request("w") is not None

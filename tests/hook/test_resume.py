@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from tests.hook.numpy_hook import NumpyHook
+from tests.hook.numpy_hook import NumpyAdapter, NumpyHook
 
 from smdebug.config.json_config import parse_json_config
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugTypeError, SMDebugValueError
@@ -27,12 +27,12 @@ EVERY = {"save_interval": 1}
 FORMATS = pytest.mark.parametrize("format", ["v1", "v2"])
 
 
-class Ranked(NumpyHook):
+class RankedAdapter(NumpyAdapter):
     """One of several workers; it may find out which only later."""
 
     rank, ranks = 0, 2
 
-    def _worker(self) -> Worker:
+    def worker(self) -> Worker:
         return Worker(f"worker_{self.rank}", self.ranks, self.rank == 0)
 
 
@@ -46,10 +46,10 @@ def run(hook: NumpyHook, modes: list[ModeKeys], offset: float = 0.0) -> None:
 def crash(hook: NumpyHook) -> None:
     """Leaves a run as a process that is killed after everything was published."""
     hook.flush()
-    assert hook._output is not None
-    hook._output.close(end=False)
-    hook._closed = True
-    hook._detach()
+    assert hook._pipeline.run.output is not None
+    hook._pipeline.run.output.close(end=False)
+    hook._pipeline.active = False
+    hook._pipeline.adapter.detach()
 
 
 def seen(trial: Trial) -> dict[int, Any]:
@@ -205,11 +205,18 @@ def test_rules_judge_what_this_job_did(tmp_path: Path) -> None:
 # ---- several workers
 
 
-def ranked(tmp_path: Path, rank: int, ranks: int = 2, **options: Any) -> Ranked:
-    kind = type("Ranked", (Ranked,), {"rank": rank, "ranks": ranks})
+def ranked(tmp_path: Path, rank: int, ranks: int = 2, **options: Any) -> NumpyHook:
+    adapter = type("Ranked", (RankedAdapter,), {"rank": rank, "ranks": ranks})
+    kind = type("RankedHook", (NumpyHook,), {"adapter_class": adapter})
     hook = kind(tmp_path, save_config=EVERY, include_workers="all", **options)
-    assert isinstance(hook, Ranked)
+    assert isinstance(hook, NumpyHook)
     return hook
+
+
+def become(hook: NumpyHook, rank: int, ranks: int) -> None:
+    adapter = hook._pipeline.adapter
+    assert isinstance(adapter, RankedAdapter)
+    adapter.rank, adapter.ranks = rank, ranks
 
 
 @FORMATS
@@ -263,14 +270,14 @@ def test_who_a_worker_is_may_be_known_late(tmp_path: Path) -> None:
         crash(hook)
     hook = ranked(tmp_path, 0, 1, resume=True)
     assert hook.step == 5
-    hook.rank, hook.ranks = 1, 2
+    become(hook, 1, 2)
     run(hook, [TRAIN])
     assert (hook.step, hook.mode_steps[TRAIN]) == (4, 4)
     crash(hook)
     # What a user said stays.
     hook = ranked(tmp_path, 0, 1, resume=True)
     hook.step = 1
-    hook.rank, hook.ranks = 1, 2
+    become(hook, 1, 2)
     run(hook, [TRAIN])
     assert (hook.step, hook.mode_steps[TRAIN]) == (2, 2)
     crash(hook)
@@ -369,7 +376,7 @@ def entries_of(directory: Path) -> Any:
 
 def save_checkpoint(directory: Path, hook: NumpyHook) -> None:
     # As if training had taken a while: otherwise a step may be over before it is time to look.
-    checkpoints = hook._resume._checkpoints
+    checkpoints = hook._pipeline.run.resume._checkpoints
     if checkpoints is not None:
         checkpoints._looked = checkpoints._next_look = checkpoints._next_glance = -3600.0
     (directory / f"{hook.step}.pt").write_text("x" * (hook.step + 1), encoding="utf-8")
@@ -422,7 +429,7 @@ def test_the_checkpoint_comes_before_what_the_run_holds(tmp_path: Path, checkpoi
     run(hook, [TRAIN] * 3)
     save_checkpoint(checkpoints, hook)
     run(hook, [TRAIN] * 4)
-    hook._resume.stop()
+    hook._pipeline.run.resume.stop()
     hook.close()
     hook = NumpyHook(tmp_path / "run", save_config=EVERY, resume=True)
     assert hook.step == 2
@@ -488,7 +495,7 @@ def test_a_run_inside_of_the_checkpoint_directory_is_no_checkpoint(
     for _ in range(3):
         run(hook, [TRAIN])
         hook.flush()
-        checkpoint = hook._resume._checkpoints
+        checkpoint = hook._pipeline.run.resume._checkpoints
         assert checkpoint is not None
         checkpoint._looked = checkpoint._next_look = checkpoint._next_glance = -3600.0
     hook.close()

@@ -166,5 +166,5 @@ def test_rules_in_one_string() -> None:
 
 
 def test_before_update_is_refused_where_it_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(SMDebugValueError, match="before_update must be False for a NumpyHook"):
+    with pytest.raises(SMDebugValueError, match="before_update must be False for NumPy"):
         NumpyHook(tmp_path, rules=["NonFinite"], before_update=True)

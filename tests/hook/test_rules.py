@@ -159,7 +159,7 @@ def test_rules_look_again_after_a_failure(tmp_path: Path, caplog: pytest.LogCapt
     hook = NumpyHook(tmp_path, rules=["VanishingGradient"], save_config={"save_interval": 1})
     hook.run(gradient__a=SMALL)
     hook.flush()
-    watching = hook._supervisor._watch
+    watching = hook._pipeline.rules._watch
     assert watching is not None
     # As a network that is down for a while.
     folder = tmp_path / "index" / "000000000"
@@ -193,7 +193,7 @@ def test_rules_judge_their_own_job_only(tmp_path: Path, format: str) -> None:
         first.run(gradient__a=SMALL if step >= 50 else np.ones(4))
     first.flush()
     # Killed: nothing is closed, and the lock is gone with the process.
-    first._after_fork()
+    first._pipeline.lifecycle.after_fork()
     second = NumpyHook(
         tmp_path, format=format, rules=["VanishingGradient"], on_finding="stop",
         save_config=every, flush_seconds=0.05,
@@ -202,7 +202,7 @@ def test_rules_judge_their_own_job_only(tmp_path: Path, format: str) -> None:
         second.run(gradient__a=SMALL if step >= 10 else np.ones(4))
         if step in (8, 11):
             second.flush()
-            watch = second._supervisor._watch
+            watch = second._pipeline.rules._watch
             assert watch is not None
             deadline = time.monotonic() + 60
             # A look may be put off when the one before took long.
@@ -424,13 +424,13 @@ hook = NumpyHook(sys.argv[1], rules=[Saves], save_config={"save_interval": 1}, f
 for _ in range(5):
     hook.run(loss=np.float32(1))
 at_work.wait(60)
-seen = hook._supervisor.seen
+seen = hook._pipeline.rules.seen
 def told(finding):
     stopping.set()
     return seen(finding)
-hook._supervisor.seen = told
+hook._pipeline.rules.seen = told
 try:
-    hook._stop_now(Finding("NonFinite", 4, "x is NaN", "x"))
+    hook._pipeline.stop_now(Finding("NonFinite", 4, "x is NaN", "x"))
 except RuleEvaluationConditionMet:
     print("stopped")
 """
@@ -470,12 +470,12 @@ def test_what_the_rules_have_found_already_is_not_found_twice(tmp_path: Path) ->
     )
     hook.run(gradient__a=np.full(4, np.nan))
     hook.flush()
-    rules = hook._supervisor._watch
+    rules = hook._pipeline.rules._watch
     assert rules is not None
     rules.look()
     (known,) = hook.findings()
     with pytest.raises(RuleEvaluationConditionMet) as stopped:
-        hook._stop_now(Finding("NonFinite", 0, "another sentence", "gradient/a"))
+        hook._pipeline.stop_now(Finding("NonFinite", 0, "another sentence", "gradient/a"))
     assert hook.findings() == [known]
     assert str(stopped.value).endswith(known.message)
 
@@ -486,7 +486,7 @@ def test_threads_end_with_the_hook(tmp_path: Path) -> None:
     hook.run(gradient__a=SMALL)
     names = {thread.name for thread in set(threading.enumerate()) - before}
     assert {"smdebug-control", "smdebug-rules"} <= names
-    control = hook._supervisor._control
+    control = hook._pipeline.rules._control
     hook.close()
     assert control is not None
     control._thread.join(LIMIT)
@@ -545,7 +545,7 @@ def test_rules_over_a_run_in_a_bucket(bucket: str) -> None:
     for step in range(4):
         hook.run(gradient__a=SMALL if step == 3 else np.ones(4))
     hook.flush()
-    watch = hook._supervisor._watch
+    watch = hook._pipeline.rules._watch
     assert watch is not None
     watch.look()
     with pytest.raises(RuleEvaluationConditionMet, match="step 3"):

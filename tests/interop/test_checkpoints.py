@@ -45,7 +45,7 @@ def train(out_dir: Path, steps: int, checkpoints: list[int]) -> NumpyHook:
         if step in checkpoints:
             path = out_dir.parent / "checkpoints" / f"{hook.step}.pt"
             path.write_text("x" * (hook.step + 1), encoding="utf-8")
-            watched = hook._resume._checkpoints
+            watched = hook._pipeline.run.resume._checkpoints
             assert watched is not None
             # As if the step had taken as long as those of the other library do.
             watched._looked = watched._next_look = watched._next_glance = -3600.0

@@ -14,7 +14,7 @@ from torch import nn
 
 import smdebug.pytorch as smd
 from smdebug.exceptions import SMDebugRuntimeError
-from smdebug.hook.current import current_hook
+from smdebug.hook.module_api import current_hook
 from smdebug.storage.format.keys import END_KEY
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from smdebug.exceptions import (
     SMDebugTypeError,
     SMDebugValueError,
 )
-from smdebug.hook.base import BaseHook
-from smdebug.hook.current import current_hook
+from smdebug.hook.hook import BaseHook
+from smdebug.hook.module_api import current_hook
 from smdebug.storage.format.keys import END_KEY
 from smdebug.testing import make_run
 

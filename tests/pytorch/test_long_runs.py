@@ -173,8 +173,8 @@ def test_a_forked_child_goes_its_own_way(tmp_path: Path) -> None:
 
 def sizes(hook: smd.Hook) -> list[int]:
     """How much the parts remember that could grow."""
-    kinds = [plan for plan in hook._plan._kinds.values() if plan is not None]
-    builder: Any = hook._output._writer._builder  # type: ignore[union-attr]
+    kinds = [plan for plan in hook._pipeline.plan._kinds.values() if plan is not None]
+    builder: Any = hook._pipeline.run.output._writer._builder  # type: ignore[union-attr]
     memory = sum(len(plan.memory) for plan in kinds)
     return [len(kinds), memory, len(hook._gradients._hooked), len(builder._templates)]
 
@@ -203,11 +203,11 @@ def test_collections_that_are_only_looked_at_change_nothing(tmp_path: Path) -> N
     for _ in range(5):
         hook.get_collections()
         model(torch.ones(1, 4)).sum().backward()
-        plans.append(hook._plan)
+        plans.append(hook._pipeline.plan)
     assert plans[2] is plans[3] is plans[4]
     hook.get_collection("weights").exclude(".*")
     model(torch.ones(1, 4))
-    assert hook._plan is not plans[4]
+    assert hook._pipeline.plan is not plans[4]
     hook.close()
     assert smd.create_trial(str(tmp_path)).tensor("Linear_weight").steps() == [0, 1, 2, 3, 4]
 

@@ -357,7 +357,7 @@ def test_a_request_is_heard_after_an_outage(
         wait_until(lambda: any("look for requests" in line for line in log_of(caplog)))
         proxy.heal()
         create_trial(url).request_stop("enough")
-        wait_until(lambda: hook._supervisor.request is not None)
+        wait_until(lambda: hook._pipeline.rules.request is not None)
 
     with pytest.raises(RuleEvaluationConditionMet, match="enough"):
         train(hook, at={MIDDLE: outage})

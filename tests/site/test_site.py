@@ -142,7 +142,7 @@ def test_what_becomes_of_a_link_to_a_file(path: str, page: tuple[str, str] | Non
 MEMBERS = (FunctionType, classmethod, property, staticmethod)
 PUBLIC_CLASSES = [
     "smdebug.Collection", "smdebug.ReductionConfig", "smdebug.SaveConfig",
-    "smdebug.hook.base.BaseHook", "smdebug.trials.Tensor", "smdebug.trials.Trial",
+    "smdebug.hook.hook.BaseHook", "smdebug.trials.Tensor", "smdebug.trials.Trial",
     "smdebug.rules.ColumnRule", "smdebug.rules.Rule", "smdebug.rules.RuleReport",
 ]  # fmt: skip
 

@@ -46,9 +46,9 @@ def make_hook(path: Path, **options: Any) -> smd.KerasHook:
 
 def closed(hook: smd.KerasHook) -> Trial:
     """Closes a hook, which must not have failed, and opens what it wrote."""
-    assert hook._guard.failed is None
+    assert hook._pipeline.errors.failure is None
     hook.close()
-    assert hook._guard.failed is None
+    assert hook._pipeline.errors.failure is None
     return create_trial(hook.out_dir)
 
 

@@ -1091,7 +1091,7 @@ def test_a_hook_may_be_closed_inside_of_a_tape(tmp_path: Path) -> None:
         hook.close()
     assert keras.layers.Layer.__call__ is before
     assert tape.gradient(loss, model.trainable_variables)[0] is not None
-    assert hook._guard.failed is None
+    assert hook._pipeline.errors.failure is None
 
 
 def test_a_failure_to_save_does_not_reach_training(
@@ -1103,7 +1103,7 @@ def test_a_failure_to_save_does_not_reach_training(
 
     def break_it(number: int, batch: Any, predictions: Any) -> None:
         if number == 1:
-            hook._guard.caught(OSError("no space left"))
+            hook._pipeline.errors.caught(OSError("no space left"))
 
     train(model, hook.wrap_tape, each=break_it)
     hook.close()

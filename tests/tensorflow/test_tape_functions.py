@@ -889,7 +889,7 @@ def test_a_function_outlives_its_hook(tmp_path: Path) -> None:
     # A new shape is traced with a closed hook.
     step(X[:2], Y[:2])
     assert create_trial(hook.out_dir).steps(mode=TRAIN) == [0, 1]
-    assert hook._guard.failed is None
+    assert hook._pipeline.errors.failure is None
 
 
 def test_schedules_may_change_after_tracing(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from smdebug.exceptions import (
     SMDebugValueError,
     WriteFailed,
 )
-from smdebug.hook.current import current_hook
+from smdebug.hook.module_api import current_hook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -33,9 +33,9 @@ def boost(out_dir: Path, rounds: int, model: Any = None, close: bool = True, **o
     if close:
         hook.close()
     else:
-        assert hook._output is not None
-        hook._output.close(end=False)
-        hook._closed = True
+        assert hook._pipeline.run.output is not None
+        hook._pipeline.run.output.close(end=False)
+        hook._pipeline.active = False
     return trained
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config import validation
 from smdebug.config.lenient_json import parse_strictly
+from smdebug.config.observed import ObservedList, ObservedSet
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
@@ -107,6 +108,8 @@ class Collection:
         (True, False)
     """
 
+    _observer: Callable[[], None] | None = None
+
     def __init__(
         self,
         name: str,
@@ -127,6 +130,25 @@ class Collection:
         self.reduction_config = reduction_config
         self.save_config = save_config
         self.save_histogram = validation.boolean(self._key("save_histogram"), save_histogram)
+
+    def observe(self, observer: Callable[[], None] | None) -> None:
+        """Have a function called after every change; a copy of the collection is not observed."""
+        vars(self)["_observer"] = observer
+
+    def _changed(self) -> None:
+        if self._observer is not None:
+            self._observer()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("include_regex", "exclude_regex"):
+            value = ObservedList(value, self._changed)
+        elif name == "_tensor_names":
+            value = ObservedSet(value, self._changed)
+        super().__setattr__(name, value)
+        self._changed()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_observer"}
 
     def include(self, include_regex: Any) -> None:
         """Adds regexes: a string, an object with a `name`, or lists of them."""

@@ -43,6 +43,7 @@ class CollectionManager:
     def __init__(self, collections: Iterable[Collection] = ()) -> None:
         self.collections: dict[str, Collection] = {}
         self._meta: dict[str, Any] = {"num_workers": 1}
+        self._observer: Callable[[], None] | None = None
         for collection in collections:
             self.add(collection)
 
@@ -51,13 +52,13 @@ class CollectionManager:
         exact = validation.text("collection name", name)
         name = exact if exact in self.collections else collection_name(exact)
         if name not in self.collections:
-            self.collections[name] = self.collection_class(name)
+            self._put(self.collection_class(name))
         return self.collections[name]
 
     def add(self, arg: str | Collection) -> None:
         """Adds a collection; one of the same name is replaced. A string makes an empty one."""
         if isinstance(arg, Collection):
-            self.collections[arg.name] = arg
+            self._put(arg)
         elif isinstance(arg, str):
             self.create_collection(arg)
         else:
@@ -65,6 +66,18 @@ class CollectionManager:
                 f"collection must be a Collection or a name, got {validation.short_repr(arg)} "
                 f"of type {type(arg).__name__}"
             )
+
+    def _put(self, collection: Collection) -> None:
+        self.collections[collection.name] = collection
+        if self._observer is not None:
+            collection.observe(self._observer)
+            self._observer()
+
+    def observe(self, observer: Callable[[], None]) -> None:
+        """Have a function called after every change of the collections, also of later ones."""
+        self._observer = observer
+        for collection in self.collections.values():
+            collection.observe(observer)
 
     def get(self, name: str, create: bool = True) -> Collection:
         """Returns a collection.

@@ -140,6 +140,20 @@ class SaveConfigMode:
         before_end = self.end_step is None or step < self.end_step
         return self.start_step <= step and before_end and step % self.save_interval == 0
 
+    def next_save_step(self, step: int) -> int | None:
+        """Return the first step after `step` that the schedule names; None without one.
+
+        Example:
+            >>> SaveConfigMode(save_interval=5, end_step=12, save_steps=[13]).next_save_step(10)
+            13
+        """
+        following = max(step + 1, self.start_step)
+        following += -following % self.save_interval
+        found = [each for each in self._save_steps if each > step]
+        if self.end_step is None or following < self.end_step:
+            found.append(following)
+        return min(found, default=None)
+
     def watches(self, tensor_name: str) -> bool:
         """Tells whether a value of this tensor that is not finite makes its step a saved one."""
         return any(re.search(pattern, tensor_name) for pattern in self.when_nan)

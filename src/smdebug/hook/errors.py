@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from smdebug.exceptions import WriteFailed
 from smdebug.hook.lost_steps import LostSteps
@@ -17,73 +18,87 @@ logger = logging.getLogger("smdebug.hook")
 
 
 class ErrorPolicy:
-    """Keeps failures of the hook away from training, or hands them to it.
+    """Keeps failures of the hook away from training, or raises them in it.
 
     Args:
         on_error: `"warn"`: the first failure is logged with its traceback and saving stops;
             `"raise"`: it is raised when the next step begins.
 
     Attributes:
-        failed: the first failure; once there is one, nothing is saved any more.
+        failure: the first failure; once there is one, nothing is saved anymore.
     """
 
     def __init__(self, on_error: str) -> None:
         self._on_error = on_error
-        self.failed: BaseException | None = None
+        self.failure: BaseException | None = None
         self._raised = False
 
     def caught(self, error: Exception) -> None:
-        """Takes a failure that happened inside of training's own calls."""
-        if self.failed is not None:
+        """Take an exception that happened inside training's own calls."""
+        if self.failure is not None:
             return
-        self.failed = error
+        self.failure = error
         if self._on_error == "warn":
+            lost = error.lost_steps if isinstance(error, WriteFailed) else ()
             logger.error(
-                "saving has stopped, training goes on; %s: %s%s",
-                type(error).__name__, error, _lost(error), exc_info=error,
+                "saving has stopped, training continues; %s: %s%s",
+                type(error).__name__, error, f" (lost: {LostSteps(lost)})" if lost else "",
+                exc_info=error,
             )  # fmt: skip
-            _let_go(error)
+            _clear_frames(error)
 
-    def raise_if_asked(self) -> None:
-        """Raises the failure, once, where the user asked for that."""
-        if self.failed is not None and self._on_error == "raise" and not self._raised:
+    def raise_pending(self) -> None:
+        """Raise the failure, once, with `on_error="raise"`."""
+        if self.failure is not None and self._on_error == "raise" and not self._raised:
             self._raised = True
-            raise self.failed
+            raise self.failure
 
 
-class Entered:
-    """A context that counts the time, holds the lock, and gives exceptions to the guard.
+class GuardedSection:
+    """A context for everything the hook does in the training thread: lock, time, failures.
 
-    One object may serve many times, one after the other: it is the lock that makes it so.
+    One object serves all sections, nested ones included: it is entered with the lock held. The time
+    of a nested section counts once.
+
+    Args:
+        stats: gets the time.
+        policy: gets exceptions; `KeyboardInterrupt` and the like are raised as they are.
+
+    Attributes:
+        lock: the lock, for what needs only that.
     """
 
-    __slots__ = ("_began", "_guard", "_lock", "_stats")
-
-    def __init__(self, lock: Any, stats: HookStats, guard: ErrorPolicy) -> None:
-        self._lock = lock
+    def __init__(self, stats: HookStats, policy: ErrorPolicy) -> None:
         self._stats = stats
-        self._guard = guard
+        self._policy = policy
+        self.lock = threading.RLock()
+        self._depth = 0
+        self._started = 0.0
 
     def __enter__(self) -> None:
-        self._lock.acquire()
-        self._began = time.perf_counter()
+        self.lock.acquire()
+        if not self._depth:
+            self._started = time.perf_counter()
+        self._depth += 1
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        self._stats.seconds += time.perf_counter() - self._began
-        self._lock.release()
+        self._depth -= 1
+        if not self._depth:
+            self._stats.seconds += time.perf_counter() - self._started
+        self.lock.release()
         if isinstance(error, Exception):
-            self._guard.caught(error)
+            self._policy.caught(error)
             return True
         return False
 
+    def after_fork(self) -> None:
+        """Start over in a child: the thread that held the lock does not exist there."""
+        self.lock = threading.RLock()
+        self._depth = 0
 
-def _lost(error: BaseException) -> str:
-    steps = error.lost_steps if isinstance(error, WriteFailed) else ()
-    return f" (lost: {LostSteps(steps)})" if steps else ""
 
-
-def _let_go(error: BaseException | None) -> None:
-    """Lets go of the tensors that were in the hands of those who met an error, which is kept."""
+def _clear_frames(error: BaseException | None) -> None:
+    """Drop the local variables of the failed calls: the error is kept, and they hold tensors."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__

@@ -1,105 +1,126 @@
-"""The end of a hook: when it is closed, by whom, and in which order."""
+"""The end of a hook: at `close`, at exit, after a fork, on SIGTERM."""
 
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING
 
 from smdebug.config import environment
-from smdebug.hook.errors import Entered
 from smdebug.hook.sigterm import TERMINATION
 
 if TYPE_CHECKING:
-    from smdebug.hook.base import BaseHook
+    from collections.abc import Callable
 
-logger = logging.getLogger("smdebug.hook")
+    from smdebug.hook.pipeline import Pipeline
 
 
-class Closing:
-    """The end of one hook, which comes once, whoever asks for it.
+class Lifecycle:
+    """Closes a pipeline once, whichever thread or signal requests it.
 
-    The hook is an argument and not kept: it goes with the last reference to it.
+    Args:
+        pipeline: the pipeline.
 
     Attributes:
-        done: whether all of it is done.
+        closed: whether closing has begun: nothing is saved anymore.
+        forked: whether this is a child of the process that the hook belongs to.
     """
 
-    def __init__(self) -> None:
-        self.done = False
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self.closed = self.forked = False
+        self._done = False
         # Held meanwhile, so that a second call waits for the first.
         self._lock = threading.RLock()
 
-    def close(self, hook: BaseHook, interrupted: bool) -> None:
-        """Closes the hook, or waits for whoever does, or completes what Ctrl-C has interrupted.
+    @property
+    def out_dir(self) -> str:
+        """Where the run is, for messages."""
+        return self._pipeline.run.out_dir
+
+    def close_at_exit(self) -> None:
+        """Have the hook closed when the process ends, and left alone in a forked child."""
+        TERMINATION.watch(self)
+        atexit.register(self.close)
+        _open.add(self)
+
+    def flush(self) -> None:
+        """Publish everything saved so far."""
+        self._pipeline.flush()
+
+    def close(self, interrupted: bool = False) -> None:
+        """Close the hook, wait for the thread that does, or complete what Ctrl-C interrupted.
 
         Args:
-            hook: the hook.
-            interrupted: as `BaseHook._close` takes it; the mark of the run's end says so.
+            interrupted: the process is about to end: another thread closes the hook while training
+                continues, the model is left as it is, and the end marker says so.
         """
-        # Whatever Ctrl-C leaves undone is done by the next call: each part may be done twice.
+        pipeline = self._pipeline
+        if self.forked or self._done:
+            return
+        # What Ctrl-C leaves undone is done by the next call: every part may be done twice.
         with self._lock:
-            if self.done:
+            if self._done:
                 return
-            hook._end_run()
+            pipeline.end()
+            self.closed = True
             if not interrupted:
-                with hook._lock:
-                    hook._attempt(hook._detach)
-            self._close_output(hook, interrupted)
-            with hook._lock:
-                # Adapters keep things there for steps to come.
-                hook._plan.forget()
-            atexit.unregister(hook._at_exit)
-            TERMINATION.forget(hook)
-            self.done = True
-            self._say(hook)
-        hook._guard.raise_if_asked()
+                with pipeline.guarded.lock:
+                    self._attempt(pipeline.adapter.detach)
+            self._close_run(interrupted)
+            with pipeline.guarded.lock:
+                # Adapters cache parameters and memory for steps to come.
+                pipeline.invalidate()
+            atexit.unregister(self.close)
+            TERMINATION.forget(self)
+            self._done = True
+            pipeline.log_summary()
+        pipeline.errors.raise_pending()
 
-    def _close_output(self, hook: BaseHook, interrupted: bool) -> None:
-        output, supervisor = hook._last_output, hook._supervisor
-        # Not under the hook's lock: training goes on, and rules at work may save something.
-        closing = Entered(self._lock, hook._stats, hook._guard)
-        if supervisor.must_end_first:
-            with closing:
-                if output is not None and hook._guard.failed is None:
-                    output.finish_step()
-                    output.flush()
-            hook._attempt(supervisor.close)
-        with closing:
-            if output is not None:
-                # In a SageMaker job the platform says when the job is over.
-                end = hook._worker().chief and not environment.in_sagemaker()
-                output.close(end, interrupted)
-        if not supervisor.must_end_first:
-            # Only now is everything there that the rules have to look at.
-            hook._attempt(supervisor.close)
+    def _close_run(self, interrupted: bool) -> None:
+        """Close the output and the rules, without the pipeline's lock: rules may save something."""
+        pipeline = self._pipeline
+        output, rules = pipeline.run.last_output, pipeline.rules
+        started = time.perf_counter()
+        if rules.must_end_first:
+            if output is not None and pipeline.errors.failure is None:
+                self._attempt(output.finish_step)
+                self._attempt(output.flush)
+            self._attempt(rules.close)
+        if output is not None:
+            # In a SageMaker job the platform says when the job is over.
+            end = pipeline.adapter.worker().chief and not environment.in_sagemaker()
+            self._attempt(lambda: output.close(end, interrupted))
+        if not rules.must_end_first:
+            # Only now is everything there that the rules evaluate.
+            self._attempt(rules.close)
+        pipeline.add_overhead(time.perf_counter() - started)
 
-    def _say(self, hook: BaseHook) -> None:
-        """Says what the hook cost, and what is missing."""
-        if hook._last_output is not None:
-            logger.info("%s: %s", hook.out_dir, hook.stats())
-        if hook._guard.failed is not None:
-            output = hook._output or hook._last_output
-            hook._missing.say(hook.out_dir, output, hook._guard.failed)
+    def _attempt(self, work: Callable[[], None]) -> None:
+        """Do one part; an exception goes to the error policy, and the other parts are done."""
+        try:
+            work()
+        except Exception as error:
+            self._pipeline.errors.caught(error)
+
+    def after_fork(self) -> None:
+        """Leave the run to the parent: the writer thread and the lock are there."""
+        self.forked = True
+        # The thread that held it does not exist here.
+        self._lock = threading.RLock()
+        self._pipeline.leave()
 
 
-def close_at_exit(hook: BaseHook) -> None:
-    """Has a hook closed when the process ends, and left alone in a forked child."""
-    TERMINATION.watch(hook)
-    atexit.register(hook._at_exit)
-    _hooks.add(hook)
-
-
-# What is registered stays for ever: one function for all hooks, which come and go.
-_hooks: weakref.WeakSet[BaseHook] = weakref.WeakSet()
+# What is registered with the interpreter stays forever: one function for all hooks.
+_open: weakref.WeakSet[Lifecycle] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for hook in list(_hooks):
-        hook._after_fork()
+    for lifecycle in list(_open):
+        lifecycle.after_fork()
 
 
 if hasattr(os, "register_at_fork"):

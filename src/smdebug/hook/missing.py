@@ -25,7 +25,6 @@ class Missing:
 
     def __init__(self) -> None:
         self._steps = LostSteps()
-        self._let_go = False
 
     def add(self, number: int) -> None:
         """Notes that a step, or something of it, is not saved."""
@@ -35,7 +34,7 @@ class Missing:
         """Notes that the rest of the present step is not saved, if there is any."""
         if capture is None:
             return
-        if capture.holds_anything or (capture.plan is not None and capture.plan.saving):
+        if capture.pending or (capture.plan is not None and capture.plan.saving):
             self.add(capture.step.number)
 
     def add_planned(self, step: Step, plan: SavePlan) -> None:
@@ -43,13 +42,6 @@ class Missing:
         planned = plan.at(step.mode, step.mode_step)
         if planned is not None and planned.saving:
             self.add(step.number)
-
-    def let_go(self, plan: SavePlan) -> None:
-        """Lets go of what adapters keep for steps to come, which are not saved any more."""
-        # Once: whoever gets no plan of a step any more puts nothing into one.
-        if not self._let_go:
-            plan.forget()
-            self._let_go = True
 
     def correct(self, stats: HookStats, output: Output | None) -> None:
         """Has the stats of a hook say what is missing.

@@ -1,4 +1,4 @@
-"""The hook of a process as a framework's module-level functions see it."""
+"""The hook of this process, and the functions that a framework's module offers for it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,47 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from smdebug.config import environment
 from smdebug.config.collection import Collection, CollectionKeys
 from smdebug.config.collection_manager import CollectionManager
-from smdebug.hook.base import BaseHook
-from smdebug.hook.current import current_hook, del_hook
+from smdebug.exceptions import SMDebugTypeError
 
 if TYPE_CHECKING:
     from smdebug.config.json_config import JsonConfigSource
+    from smdebug.hook.hook import BaseHook
 
-_Hook = TypeVar("_Hook", bound=BaseHook)
+_Hook = TypeVar("_Hook", bound="BaseHook")
 _Collection = TypeVar("_Collection", bound=Collection)
+
+_current: BaseHook | None = None
+
+
+def current_hook() -> BaseHook | None:
+    """Return the hook of this process, whatever its framework."""
+    return _current
+
+
+def set_hook(hook: BaseHook) -> None:
+    """Make a hook the one of this process.
+
+    Raises:
+        SMDebugTypeError: it is not a hook.
+    """
+    from smdebug.hook.hook import BaseHook
+
+    if not isinstance(hook, BaseHook):
+        raise SMDebugTypeError(f"hook must be a hook, got {hook!r} of type {type(hook).__name__}")
+    global _current
+    _current = hook
+
+
+def del_hook() -> None:
+    """Forget the hook of this process; it is not closed."""
+    global _current
+    _current = None
 
 
 class ModuleApi(Generic[_Hook, _Collection]):
-    """Finds, or makes, the hook of one framework, and its collections before it is there.
+    """Finds, or creates, the hook of one framework, and its collections before there is a hook.
 
-    An adapter offers these methods as functions of its module.
+    A framework offers these methods as functions of its module.
 
     Args:
         kind: the framework's hook class.
@@ -38,7 +65,7 @@ class ModuleApi(Generic[_Hook, _Collection]):
         create: bool,
         kind: type[_Hook] | None = None,
     ) -> _Hook | None:
-        """Returns the hook; one of another framework, or of another kind, is forgotten."""
+        """Return the hook; one of another framework, or of another kind, is forgotten."""
         if not environment.use_smdebug():
             return None
         kind = kind or self._kind
@@ -55,35 +82,34 @@ class ModuleApi(Generic[_Hook, _Collection]):
             return None
 
     def get_collection(self, name: str) -> _Collection:
-        """Returns a collection of the hook of this process; before there is one, of those to come.
+        """Return a collection of the hook of this process; before there is one, of the next hook.
 
         Args:
-            name: its name; it is made when there is none.
+            name: its name; it is created if it does not exist.
         """
         return cast("_Collection", self._manager().get(name))
 
     def get_collections(self) -> dict[str, Collection]:
-        """Returns all collections that `get_collection` finds."""
+        """Return all collections that `get_collection` finds."""
         return self._manager().get_collections()
 
     def add_to_collection(self, collection_name: str, args: Any) -> None:
-        """Adds tensors to a collection: names, and what else the framework's collections take."""
+        """Add tensors to a collection: names, and what else the framework's collections take."""
         self._manager().get(collection_name).add(args)
 
     def add_to_default_collection(self, args: Any) -> None:
-        """Adds tensors to the collection `default`."""
+        """Add tensors to the collection `default`."""
         self.add_to_collection(CollectionKeys.DEFAULT, args)
 
     def reset_collections(self) -> None:
-        """Gives the hooks to come the collections they have from the start."""
+        """Give hooks to come the default collections only."""
         self._kind.prepared = CollectionManager()
-        # Of the framework's own kind, so that they take its modules and variables.
+        # Of the framework's own class, so that they take its modules and variables.
         self._kind.prepared.collection_class = self._collection
 
     def _manager(self) -> CollectionManager:
-        """The collections of the present hook, or those that the next one will start with."""
+        """Return the collections of the current hook, or those that the next one starts with."""
         hook = current_hook()
         if isinstance(hook, self._kind) and not hook.closed:
-            hook.get_collections()
             return hook.collection_manager
         return self._kind.prepared

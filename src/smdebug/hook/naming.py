@@ -1,4 +1,4 @@
-"""The names of what modules take and return: by module, kind and place."""
+"""Names of the inputs and outputs of modules."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ if TYPE_CHECKING:
     from smdebug.hook.plan import StepPlan
 
 GRADIENT_PREFIX = "gradient/"
-# How many numbered tensors of a module are thought of before they are seen.
+# How many numbered tensors of a module are considered before they are seen.
 _PROBED = 10
 
 
 def tensors_in(
     value: Any, kind: type, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yields every tensor in a value that a module takes or returns, with the keys that lead to it.
+    """Yield every tensor in an input or output of a module, with the keys that lead to it.
 
-    Dicts, dataclasses and named tuples have keys; the places in tuples and lists are counted by
-    `StepNames`.
+    Dicts, dataclasses and named tuples have keys; `StepNames` counts the items of tuples and lists.
 
     Args:
-        value: what the module takes or returns.
+        value: the input or output.
         kind: the class of the framework's tensors.
         path: the keys that led to the value.
 
@@ -38,20 +37,20 @@ def tensors_in(
         yield path, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from tensors_in(item, kind, (*_without_place(path), str(key)))
+            yield from tensors_in(item, kind, (*_without_index(path), str(key)))
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
         for key, item in zip(value._fields, value, strict=True):
-            yield from tensors_in(item, kind, (*_without_place(path), str(key)))
+            yield from tensors_in(item, kind, (*_without_index(path), str(key)))
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from tensors_in(item, kind, (*_without_place(path), ""))
+            yield from tensors_in(item, kind, (*_without_index(path), ""))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             item = getattr(value, field.name, None)
-            yield from tensors_in(item, kind, (*_without_place(path), field.name))
+            yield from tensors_in(item, kind, (*_without_index(path), field.name))
 
 
-def _without_place(path: tuple[str, ...]) -> tuple[str, ...]:
+def _without_index(path: tuple[str, ...]) -> tuple[str, ...]:
     # Nested lists are counted through, as if they were one.
     return path[:-1] if path and path[-1] == "" else path
 
@@ -75,32 +74,32 @@ class StepNames:
         self._given: set[str] = set()
 
     def next(self, module: str, kind: str, path: tuple[str, ...]) -> str:
-        """Returns the name of the next tensor of a module."""
-        keys = _without_place(path)
+        """Return the name of the next tensor of a module."""
+        keys = _without_index(path)
         name = "_".join((module, kind, *keys))
         counted = not keys or path[-1] == ""
         while True:
             number = self._counts.get(name, 0)
             self._counts[name] = number + 1
             full = f"{name}_{number}" if counted or number else name
-            # A key may be a number too.
+            # A key may be a number, too.
             if full not in self._given:
                 self._given.add(full)
                 return full
 
 
-def cares(
-    plan: StepPlan, module: str, kind: str, known: Sized[str], besides: Sized[str] = ()
+def may_be_relevant(
+    plan: StepPlan, module: str, kind: str, known: Sized[str], ignored: Sized[str] = ()
 ) -> bool:
-    """Whether a tensor of a module, be it one that was not seen yet, would be of interest.
+    """Return whether a tensor of a module, even one not seen yet, would be relevant at a step.
 
     Args:
         plan: the kind of step.
-        module: what the module is called.
+        module: the module's name.
         kind: "input" or "output".
-        known: regexes that have nothing to say about names of tensors that were not seen yet.
-        besides: collections that do not count.
+        known: regexes that say nothing about names of tensors that were not seen yet.
+        ignored: names of collections that do not count.
     """
-    # Keys are anybody's words; those that matter stand in what was asked for.
+    # Keys can be any word; those that matter are in the regexes and names of the plan.
     ends = [*map(str, range(_PROBED)), *plan.words(known)]
-    return any(plan.interesting(f"{module}_{kind}_{end}", besides) for end in ends)
+    return any(plan.is_relevant(f"{module}_{kind}_{end}", ignored) for end in ends)

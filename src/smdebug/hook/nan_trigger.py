@@ -1,4 +1,4 @@
-"""`when_nan`: a step at which a watched tensor is not finite saves what came before it, too."""
+"""`when_nan`: a step at which an observed tensor is non-finite is saved, whatever the schedule."""
 
 from __future__ import annotations
 
@@ -6,49 +6,41 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from smdebug.config.save_config import SaveConfigMode
-    from smdebug.hook.base import BaseHook
     from smdebug.hook.capture import StepCapture
-    from smdebug.hook.plan import StepPlan
+    from smdebug.hook.pipeline import Pipeline
 
 logger = logging.getLogger("smdebug.hook")
 
 
-def watch(hook: BaseHook, capture: StepCapture, name: str, tensor: Any) -> None:
-    """Looks whether a watched tensor is finite; keeps those that are saved if one is not.
+def observe(pipeline: Pipeline, current: StepCapture, name: str, tensor: Any) -> None:
+    """Hold a tensor that may have to be saved, and save the step if an observed one is non-finite.
 
     Args:
-        hook: knows about the tensors of its framework.
-        capture: the present step, whose plan is armed.
+        pipeline: the pipeline of the step.
+        current: the step, whose plan is armed.
         name: the tensor's name.
         tensor: the tensor.
     """
-    plan = capture.plan
-    assert plan is not None
-    if plan.may_want(name):
-        held = hook._hold(tensor)
-        capture.held[name] = (held, hook._version(held))
-    config = plan.watcher(name)
-    if config is not None and not hook._is_finite(tensor):
-        logger.info("step %d: %s is not finite", capture.step.number, name)
-        _take_held(hook, capture, name, plan, config)
-
-
-def _take_held(
-    hook: BaseHook, capture: StepCapture, culprit: str, before: StepPlan, config: SaveConfigMode
-) -> None:
-    """Goes on with the plan of a step that is not finite, and takes what was kept for it."""
-    after = capture.plan = hook._plan.triggered(before, config)
-    for name, (held, version) in capture.held.items():
-        want = after.want(name) if before.want(name) is None else None
-        if want is None:
+    adapter, before = pipeline.adapter, current.plan
+    assert before is not None
+    if before.may_save(name):
+        held = adapter.hold(tensor)
+        current.held[name] = (held, adapter.version(held))
+    config = before.trigger(name)
+    if config is None or adapter.is_finite(tensor):
+        return
+    logger.info("step %d: %s is not finite", current.step.number, name)
+    after = current.plan = pipeline.plan.triggered(before, config)
+    for earlier, (held, version) in current.held.items():
+        request = after.request(earlier) if before.request(earlier) is None else None
+        if request is None:
             continue
-        if hook._version(held) == version:
-            taken = hook._take(name, held, want)
-            if taken is not None:
-                capture.add(taken)
+        if adapter.version(held) == version:
+            capture = adapter.capture(earlier, held, request, current.last)
+            if capture is not None:
+                current.add(capture)
         else:
             logger.warning(
                 "step %d: %s was not finite, but %s had been overwritten by then and is not "
-                "saved", capture.step.number, culprit, name,
+                "saved", current.step.number, name, earlier,
             )  # fmt: skip

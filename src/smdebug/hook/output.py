@@ -1,4 +1,4 @@
-"""Where a hook's steps go: into a run, or, in a dry run, into the log."""
+"""Where the steps of a hook go: to a run or, in a dry run, to the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from smdebug.hook.capture import pending_batch
 from smdebug.hook.stats import CollectionStats, HookStats, shown_bytes
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.storage.writer_lock import WriterLock
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Output(Protocol):
     """Takes the steps of one worker."""
 
     def submit(
-        self, step: Step, time: float, taken: list[Capture], finish: bool = False
+        self, step: Step, time: float, pending: list[Capture], finish: bool = False
     ) -> None: ...
     def finish_step(self) -> None: ...
     def write_collections(self, text: str) -> None: ...
@@ -41,16 +41,16 @@ class Output(Protocol):
 
 
 class RunOutput:
-    """Writes to a run; takes the claim on the worker first.
+    """Writes to a run; takes the lock of the worker first.
 
     Args:
         store: where the run is.
-        worker: who writes.
+        worker: the name of the worker that writes.
         format: "v1" or "v2".
-        flush_seconds: as `RunWriter` takes it.
-        queue_bytes: as `RunWriter` takes it.
-        exports: what else is told of every step.
-        reopen: as `RunWriter` takes it.
+        flush_seconds: as for `RunWriter`.
+        queue_bytes: as for `RunWriter`.
+        sinks: receive every step, too.
+        reopen: as for `RunWriter`.
 
     Raises:
         SMDebugRuntimeError: another live process writes to the run as this worker.
@@ -63,20 +63,18 @@ class RunOutput:
         format: str,
         flush_seconds: float | None,
         queue_bytes: int,
-        exports: Sequence[StepSink] = (),
+        sinks: Sequence[StepSink] = (),
         reopen: bool = False,
     ) -> None:
-        self._exports = tuple(exports)
+        self._sinks = tuple(sinks)
         self._writer = RunWriter(store, worker, format, flush_seconds, queue_bytes, reopen)
-        self._claim = WriterLock(store, worker)
-        self._claim.take()
-        self._collections: dict[str, CollectionStats] = {}
+        self._lock = WriterLock(store, worker)
+        self._lock.take()
+        self._counts = _Counts()
 
-    def submit(self, step: Step, time: float, taken: list[Capture], finish: bool = False) -> None:
-        self._writer.submit(pending_batch(step, time, taken, self._count, self._exports), finish)
-
-    def _count(self, taken: Capture) -> None:
-        _count(taken, self._collections)
+    def submit(self, step: Step, time: float, pending: list[Capture], finish: bool = False) -> None:
+        batch = pending_batch(step, time, pending, self._counts.add, self._sinks)
+        self._writer.submit(batch, finish)
 
     def finish_step(self) -> None:
         self._writer.finish_step()
@@ -86,59 +84,62 @@ class RunOutput:
 
     def flush(self) -> None:
         self._writer.flush()
-        for export in self._exports:
-            export.flush()
+        for sink in self._sinks:
+            sink.flush()
 
     def close(self, end: bool, interrupted: bool = False) -> None:
         try:
             self._writer.close(end, interrupted)
         except Exception:
-            self._let_go()
+            self._release()
             raise
-        # Not after Ctrl-C: the thread goes on, and so does a second call.
-        self._let_go()
+        # Not after Ctrl-C: the writer thread continues, and a second call completes it.
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         with ExitStack() as stack:
-            stack.callback(self._claim.release)
-            for export in self._exports:
-                stack.callback(export.close)
+            stack.callback(self._lock.release)
+            for sink in self._sinks:
+                stack.callback(sink.close)
 
     def leave(self) -> None:
-        """Leaves the run to the parent, in a forked child."""
-        self._claim.leave()
+        """Leave the run to the parent, in a forked child."""
+        self._lock.leave()
 
     def update(self, stats: HookStats) -> None:
         written = self._writer.stats
         stats.bytes, stats.segments = written.bytes, written.segments
         stats.seconds_waited = written.seconds_waited
-        stats.collections = _copied(self._collections)
+        stats.collections = self._counts.copy()
 
     def lost_steps(self) -> tuple[int, ...]:
-        """The steps that were handed over and will not be published."""
+        """Return the steps that were handed over and will not be published."""
         return self._writer.lost_steps
 
 
 class DryOutput:
-    """Writes nothing: says in the log what would be saved, once for each kind of step."""
+    """Writes nothing: logs what would be saved, once for each kind of step."""
 
     def __init__(self) -> None:
-        self._collections: dict[str, CollectionStats] = {}
-        self._said: set[tuple[str, ...]] = set()
+        self._counts = _Counts()
+        self._logged: set[tuple[str, ...]] = set()
 
-    def submit(self, step: Step, time: float, taken: list[Capture], finish: bool = False) -> None:
-        items = [item for each in taken for item in each.items()]
-        for each in taken:
-            _count(each, self._collections)
+    def submit(self, step: Step, time: float, pending: list[Capture], finish: bool = False) -> None:
+        items = [item for each in pending for item in each.items()]
+        for each in pending:
+            self._counts.add(each)
             each.release()
         names = tuple(name for name, _, _ in items)
-        if not names or names in self._said:
+        if not names or names in self._logged:
             return
-        self._said.add(names)
-        shown = [f"{name} ({_said(want.raw, want.reductions)})" for name, want, _ in items]
-        if len(shown) > _SHOWN_NAMES:
-            shown = [*shown[:_SHOWN_NAMES], f"and {len(shown) - _SHOWN_NAMES} more"]
-        # A warning, because a log that shows only those is what most scripts have.
+        self._logged.add(names)
+        shown = []
+        for name, request, _ in items[:_SHOWN_NAMES]:
+            parts = [*(["raw"] if request.raw else []), *request.reductions]
+            shown.append(f"{name} ({', '.join(parts) or 'shape'})")
+        if len(items) > _SHOWN_NAMES:
+            shown.append(f"and {len(items) - _SHOWN_NAMES} more")
+        # A warning, because most scripts show nothing below that level.
         logger.warning(
             "dry run: step %d (%s) would save %d tensors, %s: %s",
             step.number, step.mode.name, len(items),
@@ -146,43 +147,43 @@ class DryOutput:
         )  # fmt: skip
 
     def finish_step(self) -> None:
-        """There is nothing to finish."""
+        """Do nothing."""
 
     def write_collections(self, text: str) -> None:
-        """Nothing is written."""
+        """Do nothing."""
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing."""
 
     def close(self, end: bool, interrupted: bool = False) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
     def leave(self) -> None:
-        """Nothing is shared."""
+        """Do nothing."""
 
     def update(self, stats: HookStats) -> None:
-        stats.collections = _copied(self._collections)
+        stats.collections = self._counts.copy()
 
     def lost_steps(self) -> tuple[int, ...]:
-        """What is not written is not lost."""
+        """Return nothing: what is not written is not lost."""
         return ()
 
 
-def _said(raw: bool, reductions: tuple[str, ...]) -> str:
-    parts = (["raw"] if raw else []) + list(reductions)
-    return ", ".join(parts) or "shape"
+class _Counts:
+    """How many tensors and bytes were saved of each collection."""
 
+    def __init__(self) -> None:
+        self._collections: dict[str, CollectionStats] = {}
 
-def _copied(collections: dict[str, CollectionStats]) -> dict[str, CollectionStats]:
-    # The writer's thread goes on to count.
-    return {name: replace(stats) for name, stats in list(collections.items())}
+    def add(self, capture: Capture) -> None:
+        for names, tensors, size in capture.totals():
+            for name in names:
+                stats = self._collections.get(name)
+                if stats is None:
+                    stats = self._collections[name] = CollectionStats()
+                stats.tensors += tensors
+                stats.bytes += size
 
-
-def _count(taken: Capture, collections: dict[str, CollectionStats]) -> None:
-    for names, tensors, size in taken.totals():
-        for name in names:
-            stats = collections.get(name)
-            if stats is None:
-                stats = collections[name] = CollectionStats()
-            stats.tensors += tensors
-            stats.bytes += size
+    def copy(self) -> dict[str, CollectionStats]:
+        # The writer thread continues to count.
+        return {name: replace(stats) for name, stats in list(self._collections.items())}

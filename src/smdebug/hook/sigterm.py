@@ -37,10 +37,10 @@ _STOP_LISTENING = b"\0"
 class Closable(Protocol):
     """A hook."""
 
-    out_dir: str
-
+    @property
+    def out_dir(self) -> str: ...
     def flush(self) -> None: ...
-    def _close(self, interrupted: bool = False) -> None: ...
+    def close(self, interrupted: bool = False) -> None: ...
 
 
 class Termination:
@@ -160,7 +160,7 @@ class Termination:
                 "SIGTERM: the run in %s is closed, then the process ends; a second SIGTERM ends it "
                 "at once", hook.out_dir,
             )  # fmt: skip
-            _try(lambda hook=hook: hook._close(interrupted=True), hook)  # type: ignore[misc]
+            _try(lambda hook=hook: hook.close(interrupted=True), hook)  # type: ignore[misc]
         _die()
 
     def _flush_all(self) -> None:

@@ -41,13 +41,13 @@ class StepCounter:
         self._last: dict[ModeKeys, Step] = {}
         self._before: tuple[int, dict[ModeKeys, int], dict[ModeKeys, Step]] | None = None
 
+    @property
+    def next_mode_step(self) -> int:
+        """The number that the next step has within the present mode."""
+        return self.mode_steps[self.mode] + 1
+
     def set_mode(self, mode: ModeKeys) -> None:
         """Sets the mode of the steps to come."""
-        if not isinstance(mode, ModeKeys):
-            raise SMDebugValueError(
-                f"mode must be one of modes.{', modes.'.join(m.name for m in ModeKeys)}, "
-                f"got {validation.short_repr(mode)}"
-            )
         self.mode = mode
         self.mode_steps.setdefault(mode, -1)
 
@@ -107,8 +107,25 @@ class StepCounter:
         That is the last step of the present mode. Before its first step it is the step to come, so
         that a value saved before training begins is step 0's.
         """
-        last = self._last.get(self.mode)
-        return last or Step(self.step + 1, self.mode, self.mode_steps[self.mode] + 1)
+        return self._last.get(self.mode) or self.to_come(self.mode)
+
+    def to_come(self, mode: ModeKeys) -> Step:
+        """Return the next step, if it is of this mode."""
+        return Step(self.step + 1, mode, self.mode_steps[mode] + 1)
+
+
+def check_mode(mode: object) -> ModeKeys:
+    """Return what the user set the mode to.
+
+    Raises:
+        SMDebugValueError: it is not a mode.
+    """
+    if not isinstance(mode, ModeKeys):
+        raise SMDebugValueError(
+            f"mode must be one of modes.{', modes.'.join(m.name for m in ModeKeys)}, "
+            f"got {validation.short_repr(mode)}"
+        )
+    return mode
 
 
 def step_number(value: object) -> int:

@@ -8,8 +8,8 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from smdebug.config import environment
-from smdebug.hook.base import BaseHook
-from smdebug.hook.current import current_hook
+from smdebug.hook.hook import BaseHook
+from smdebug.hook.module_api import current_hook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.exceptions import SMDebugTypeError
-from smdebug.hook.base import BaseHook
+from smdebug.hook.hook import BaseHook
 from smdebug.hook.handles import Callback, Handle
 from smdebug.hook.naming import tensors_in
 from smdebug.hook.rule_layers import include_layers, include_loss

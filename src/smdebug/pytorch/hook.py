@@ -12,7 +12,7 @@ from smdebug.config import environment, validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.exceptions import SMDebugError, SMDebugRuntimeError, SMDebugTypeError
-from smdebug.hook.base import BaseHook
+from smdebug.hook.hook import BaseHook
 from smdebug.hook.handles import Handle
 from smdebug.hook.rule_layers import include_layers, include_loss
 from smdebug.hook.worker import CHIEF_WORKER, Worker
@@ -346,7 +346,7 @@ class Hook(BaseHook):
             )
         with self._entered():
             self._activations.offer(tensor_name, "output", tensor_value)
-        self._guard.raise_if_asked()
+        self._guard.raise_pending()
 
     @property
     def has_registered_module(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.exceptions import SMDebugTypeError
-from smdebug.hook.base import BaseHook
+from smdebug.hook.hook import BaseHook
 from smdebug.tensorflow.collection import Collection
 from smdebug.tensorflow.naming import ALWAYS_SAVED
 from smdebug.tensorflow.tensors import is_finite, is_symbolic, take, to_array

@@ -193,7 +193,7 @@ class KerasHook(TensorflowHook, keras.callbacks.Callback):
         self._begin_user_step()
         with self._entered():
             self._offer_metric(tensor_name, value)
-        self._guard.raise_if_asked()
+        self._guard.raise_pending()
 
     @no_autograph
     def set_gradients(self, gradients: Any = None, gradients_and_variables: Any = None) -> None:

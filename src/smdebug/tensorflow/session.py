@@ -149,7 +149,7 @@ class SessionHook(TensorflowHook, _SessionRunHook):
         self._context = run_context
         if self._stop_if_asked():
             return None
-        self._guard.raise_if_asked()
+        self._guard.raise_pending()
         self._make_plan()
         self._make_ready()
         reading = None

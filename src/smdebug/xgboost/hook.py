@@ -21,7 +21,7 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.exceptions import SMDebugTypeError
-from smdebug.hook.base import BaseHook
+from smdebug.hook.hook import BaseHook
 from smdebug.hook.capture import ArrayCapture
 from smdebug.hook.worker import Worker
 from smdebug.xgboost.data import Data

@@ -36,9 +36,9 @@ def main(out_dir: str, job_file: str) -> None:
     job = read_json_config(given)
     show(job, job.options, job.collections)
     hook = NumpyHook.create_from_json_file(given)
-    show(hook, hook.get_collections(), hook.collection_manager, hook._supervisor, hook._rules)
-    assert hook._rules is not None
-    show(hook._rules.specs, hook._rules.actions, hook._store, vars(hook._store).get("url"))
+    show(hook, hook.get_collections(), hook.collection_manager, hook._pipeline.rules, hook._pipeline.rule_set)
+    assert hook._pipeline.rule_set is not None
+    show(hook._pipeline.rule_set.specs, hook._pipeline.rule_set.actions, hook._pipeline.run.store, vars(hook._pipeline.run.store).get("url"))
     for step in range(5):
         hook.run(weight=np.ones(3), loss=np.array(np.nan if step == 3 else 1.0))
     hook.save_scalar("last", 1.0)
@@ -46,7 +46,7 @@ def main(out_dir: str, job_file: str) -> None:
     show(hook.findings(), hook.rule_report(), hook.stats())
     trial = create_trial(out_dir)
     show(trial, trial.tensor("loss"), vars(trial).get("path"))
-    for rule in hook._rules.specs:
+    for rule in hook._pipeline.rule_set.specs:
         made = rule.make(trial)
         show(made, vars(made).get("rule_parameters"))
         try:

@@ -199,7 +199,7 @@ def fails_on_the_second(job: Job) -> None:
         def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             if job.rank == 1 and epoch == 1:
                 hook.flush()
-                hook._store.write = refuse  # type: ignore[method-assign]
+                hook._pipeline.run.store.write = refuse  # type: ignore[method-assign]
             return False
 
     def refuse(key: str, chunks: Any) -> None:

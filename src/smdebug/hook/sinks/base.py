@@ -17,12 +17,12 @@ class StepSink(Protocol):
     One that fails says so and is silent from then on: the run matters more.
     """
 
-    def take(self, batch: StepBatch, wants: Mapping[str, SaveRequest]) -> None:
-        """Takes what it wants of a batch.
+    def take(self, batch: StepBatch, requests: Mapping[str, SaveRequest]) -> None:
+        """Takes what it requests of a batch.
 
         Args:
             batch: tensors of one step.
-            wants: for each tensor, by name, what is saved of it and who asked for that.
+            requests: for each tensor, by name, what is saved of it and who asked for that.
         """
 
     def flush(self) -> None:

@@ -36,9 +36,9 @@ class SagemakerMetricsFile:
         self._path = Path(directory) / f"{os.getpid()}.json"
         self._failed = False
 
-    def take(self, batch: StepBatch, wants: Mapping[str, SaveRequest]) -> None:
+    def take(self, batch: StepBatch, requests: Mapping[str, SaveRequest]) -> None:
         """Adds the metrics of a batch to the file."""
-        names = {name for name, want in wants.items() if _is_metric(want)}
+        names = {name for name, request in requests.items() if _is_metric(request)}
         if not names or self._failed:
             return
         lines = [line for entry in batch.all_entries() if entry.name in names
@@ -61,8 +61,8 @@ class SagemakerMetricsFile:
         """Nothing is open."""
 
 
-def _is_metric(want: SaveRequest) -> bool:
-    return not SM_METRIC_COLLECTIONS.isdisjoint(want.collections)
+def _is_metric(request: SaveRequest) -> bool:
+    return not SM_METRIC_COLLECTIONS.isdisjoint(request.collections)
 
 
 def _lines(entry: Entry, batch: StepBatch) -> Iterator[str]:

@@ -30,12 +30,12 @@ class TensorboardSink:
         self._files = ModeFiles(directory, worker)
         self._failed = False
 
-    def take(self, batch: StepBatch, wants: Mapping[str, SaveRequest]) -> None:
+    def take(self, batch: StepBatch, requests: Mapping[str, SaveRequest]) -> None:
         """Writes the scalars and histograms of a batch."""
         if self._failed:
             return
-        events = [event for entry in batch.all_entries() if entry.name in wants
-                  for event in _events(entry, wants[entry.name], batch)]  # fmt: skip
+        events = [event for entry in batch.all_entries() if entry.name in requests
+                  for event in _events(entry, requests[entry.name], batch)]  # fmt: skip
         if events:
             self._try(lambda: self._files.write(batch.mode, batch.step, batch.time, events))
 
@@ -58,13 +58,13 @@ class TensorboardSink:
             )
 
 
-def _events(entry: Entry, want: SaveRequest, batch: StepBatch) -> Iterator[list[Buffer]]:
+def _events(entry: Entry, request: SaveRequest, batch: StepBatch) -> Iterator[list[Buffer]]:
     moment = batch.time if entry.time is None else entry.time
-    if not NON_REDUCTION_COLLECTIONS.isdisjoint(want.collections):
+    if not NON_REDUCTION_COLLECTIONS.isdisjoint(request.collections):
         if entry.number is not None:
             yield number_event(entry.name, entry.number, step=batch.step, wall_time=moment)
         return
-    group = want.collections[0] if want.histogram is None else want.histogram
+    group = request.collections[0] if request.histogram is None else request.histogram
     yield from tensor_events(
         group, entry.name, entry.reductions, entry.histogram, step=batch.step, wall_time=moment
     )

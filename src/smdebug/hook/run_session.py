@@ -1,0 +1,107 @@
+"""The run that a hook writes to: where it is, who writes, and the step it continues after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from smdebug.config import environment
+from smdebug.hook.output import DryOutput
+from smdebug.hook.previous_run import previous_tensor_names
+from smdebug.hook.resume import Resume
+from smdebug.hook.run_location import open_run, require_free
+from smdebug.storage.arrow import warm_up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from smdebug.config.options import HookOptions
+    from smdebug.hook.output import Output
+    from smdebug.hook.steps import StepCounter
+    from smdebug.hook.worker import Worker
+    from smdebug.storage.stores.base import Store
+
+
+class RunSession:
+    """One worker's access to a run.
+
+    Args:
+        store: where the run is.
+        out_dir: the same as the user wrote it.
+        options: the hook's options.
+        steps: the step counter; resuming sets it.
+
+    Attributes:
+        writes: whether this worker writes at all.
+        ready: whether the run has been opened.
+        output: what takes the steps; None before the run is opened, where nothing is written, and
+            after the end.
+        last_output: the same, kept after the end for its statistics.
+        resume: where an interrupted job continues.
+    """
+
+    def __init__(
+        self, store: Store, out_dir: str, options: HookOptions, steps: StepCounter
+    ) -> None:
+        self.store = store
+        self.out_dir = out_dir
+        self._options = options
+        self.writes = True
+        self.ready = False
+        self.output: Output | None = None
+        self.last_output: Output | None = None
+        # An earlier job was interrupted here, and its end marker is not the end.
+        self._was_interrupted = False
+        self._reopens = False
+        self.resume = Resume(options, store, steps)
+
+    def check(self, worker: Worker) -> int | None:
+        """Check that the run can be written, and restore the steps of an earlier job.
+
+        Returns:
+            The last step that was saved; None when nothing was.
+
+        Raises:
+            SMDebugRuntimeError: the directory holds a finished run, or another live process writes
+                to it as this worker.
+        """
+        writes = not self._options.dry_run and self._is_writer(worker)
+        if writes:
+            self._was_interrupted = require_free(
+                self.store, self._options, self.out_dir, worker.name
+            )
+        saved = self.resume.restore(worker.name, worker.workers)
+        if writes:
+            # Now, and not in the middle of the first steps.
+            warm_up()
+        return saved
+
+    def prepare(self, worker: Worker) -> None:
+        """Decide whether this worker writes; it may know only now which one it is."""
+        self.writes = self._is_writer(worker)
+        self._reopens = (self._options.resume or self._was_interrupted) and worker.chief
+
+    def open_output(self, worker: str) -> Output | None:
+        """Open what a worker writes to, and take its lock.
+
+        Raises:
+            SMDebugRuntimeError: another live process writes to the run as this worker.
+        """
+        if self._options.dry_run:
+            return DryOutput()
+        if not self.writes:
+            return None
+        format = self._options.format or self.resume.format(worker) or environment.storage_format()
+        return open_run(self.store, self._options, worker, format, reopen=self._reopens)
+
+    def previous_names(self, worker: str) -> Iterator[tuple[str, str]]:
+        """Yield collections and tensors that an earlier job saved, where this one continues it."""
+        if self.resume.continues and self.writes and not self._options.dry_run:
+            yield from previous_tensor_names(self.store, worker)
+
+    def finish(self) -> None:
+        """Let no more steps in; `last_output` is still to be closed."""
+        if self.output is not None:
+            self.last_output, self.output = self.output, None
+
+    def _is_writer(self, worker: Worker) -> bool:
+        return worker.chief or self._options.include_workers == "all"
