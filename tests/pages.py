@@ -19,6 +19,7 @@ DOCS = ROOT / "docs"
 SESSIONS: dict[str, str | tuple[str, ...]] = {
     "README.md": ("pytorch", "pytorch", "core"),
     "docs/actions.md": "core",
+    "docs/adapters.md": "core",
     "docs/command_line.md": "core",
     "docs/concepts.md": "pytorch",
     "docs/configuration.md": "pytorch",

@@ -70,10 +70,8 @@ DOCUMENTED = {
     "ReductionConfig": parameters_of(ReductionConfig),
     "Collection": parameters_of(Collection),
     "HookOptions": {field.name for field in dataclasses.fields(HookOptions)},
-    "the hook for PyTorch": parameters_in(SOURCE / "pytorch" / "hook.py", "Hook"),
-    "the hook for MXNet": parameters_in(SOURCE / "mxnet" / "hook.py", "Hook"),
+    "every hook": parameters_of(BaseHook),
     "the hook for XGBoost": parameters_in(SOURCE / "xgboost" / "hook.py", "Hook"),
-    "the hooks for TensorFlow": parameters_in(SOURCE / "tensorflow" / "hook.py", "TensorflowHook"),
     "job file": {
         *job_file.TOP_KEYS,
         *job_file.COLLECTION_KEYS,

@@ -21,6 +21,9 @@ class ModeKeys(Enum):
     PREDICT = 3
     GLOBAL = 4
 
+    # Members are singletons; Enum's own hash is a Python function, and every step looks modes up.
+    __hash__ = object.__hash__
+
 
 ALLOWED_MODES = list(ModeKeys)
 ALLOWED_MODE_NAMES = [mode.name for mode in ModeKeys]

@@ -16,7 +16,6 @@ from torch import nn
 
 import smdebug.pytorch as smd
 from smdebug.config.json_config import DEFAULT_SAGEMAKER_OUTDIR
-from smdebug.config.options import HookOptions
 from smdebug.exceptions import (
     SMDebugError,
     SMDebugRuntimeError,
@@ -314,7 +313,7 @@ def test_the_process_knows_its_last_hook(tmp_path: Path) -> None:
 
 
 def test_a_hook_of_another_framework_is_forgotten(tmp_path: Path) -> None:
-    other = BaseHook(HookOptions(tmp_path))
+    other = BaseHook(tmp_path)
     assert current_hook() is other
     assert smd.get_hook() is None
     assert current_hook() is None
@@ -661,7 +660,7 @@ def test_losses_without_a_step_are_warned_of_once(
     hook.register_loss(loss)
     for _ in range(3):
         loss(torch.ones(2), torch.ones(2))
-    assert caplog.text.count("no forward of the registered Net was seen") == 1
+    assert caplog.text.count("no forward pass of the registered Net was seen") == 1
 
 
 def test_close_logs_one_line_of_what_it_cost(

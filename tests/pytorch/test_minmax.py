@@ -1,4 +1,4 @@
-"""Tensors of which only extremes and counts are wanted are not copied, and are never mistaken."""
+"""Tensors of which only minmax and counts are wanted are not copied, and are never mistaken."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from smdebug.reductions import compute_reductions
 from smdebug.storage.batch import StepBatch
 
 NAMES = ("min", "max", "nans", "infs")
-WANT = SaveRequest(raw=False, reductions=NAMES, collections=("c",))
+REQUEST = SaveRequest(raw=False, reductions=NAMES, collections=("c",))
 
 
-def taken(
-    extremes: MinMax, tensor: torch.Tensor, want: SaveRequest = WANT
+def captured(
+    minmax: MinMax, tensor: torch.Tensor, save_request: SaveRequest = REQUEST
 ) -> TensorCapture | MinMaxCapture:
     local = local_tensor(tensor, "x")
     assert local is not None
-    extremes.handed_over()
-    found = extremes.take("x", tensor, local, want)
+    found = minmax.capture("x", tensor, local, save_request)
     assert found is not None
     return found
 
@@ -43,7 +42,7 @@ def test_the_numbers_are_those_of_the_definition(dtype: torch.dtype, bad: float 
     tensor = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
     if bad is not None:
         tensor[1, 2] = bad
-    found = taken(MinMax(), tensor)
+    found = captured(MinMax(), tensor)
     assert isinstance(found, MinMaxCapture) is (bad is None)
     expected = compute_reductions(tensor.double().numpy(), NAMES)
     assert numbers(found) == pytest.approx(expected, nan_ok=True)
@@ -57,59 +56,59 @@ def test_the_numbers_are_those_of_the_definition(dtype: torch.dtype, bad: float 
     ],
 )  # fmt: skip
 def test_others_are_copied(tensor: torch.Tensor) -> None:
-    assert isinstance(taken(MinMax(), tensor), TensorCapture)
+    assert isinstance(captured(MinMax(), tensor), TensorCapture)
 
 
 @pytest.mark.parametrize(
-    "want",
+    "save_request",
     [SaveRequest(True, NAMES, ()), SaveRequest(False, ("l2",), ()), SaveRequest(False, (), ())],
 )
-def test_what_needs_more_is_copied(want: SaveRequest) -> None:
-    assert isinstance(taken(MinMax(), torch.ones(3), want), TensorCapture)
+def test_what_needs_more_is_copied(save_request: SaveRequest) -> None:
+    assert isinstance(captured(MinMax(), torch.ones(3), save_request), TensorCapture)
 
 
 def test_a_tensor_that_was_written_to_is_looked_at_again() -> None:
-    extremes, tensor = MinMax(), torch.ones(3)
-    assert numbers(taken(extremes, tensor))["max"] == 1
+    minmax, tensor = MinMax(), torch.ones(3)
+    assert numbers(captured(minmax, tensor))["max"] == 1
     tensor[0] = 5
-    assert numbers(taken(extremes, tensor))["max"] == 5
+    assert numbers(captured(minmax, tensor))["max"] == 5
     tensor[1] = math.nan
-    assert numbers(taken(extremes, tensor))["nans"] == 1
+    assert numbers(captured(minmax, tensor))["nans"] == 1
     with torch.inference_mode():
         hidden = torch.ones(2)
-        assert numbers(taken(extremes, hidden))["max"] == 1
+        assert numbers(captured(minmax, hidden))["max"] == 1
         hidden[0] = 7
-        assert numbers(taken(extremes, hidden))["max"] == 7
+        assert numbers(captured(minmax, hidden))["max"] == 7
 
 
 def test_a_tensor_in_the_place_of_another_is_another() -> None:
-    extremes = MinMax()
+    minmax = MinMax()
     for value in np.arange(200.0):
         # Memory and identity of the one before are free again.
-        assert numbers(taken(extremes, torch.full((4,), float(value))))["max"] == value
+        assert numbers(captured(minmax, torch.full((4,), float(value))))["max"] == value
 
 
 def test_views_and_graphs() -> None:
-    extremes = MinMax()
+    minmax = MinMax()
     base = torch.arange(12.0).reshape(3, 4).requires_grad_()
     out = base * 2
-    assert numbers(taken(extremes, out.t()))["max"] == 22
-    assert numbers(taken(extremes, out[:, ::2]))["max"] == 20
-    assert numbers(taken(extremes, out))["min"] == 0
+    assert numbers(captured(minmax, out.t()))["max"] == 22
+    assert numbers(captured(minmax, out[:, ::2]))["max"] == 20
+    assert numbers(captured(minmax, out))["min"] == 0
 
 
 def test_tensors_in_a_row_go_together_and_keep_their_order() -> None:
-    extremes = MinMax()
+    minmax = MinMax()
     bad = torch.tensor([math.nan, 1.0])
     others = SaveRequest(False, ("max",), ("d",))
-    given = [("a", torch.ones(2), WANT), ("b", torch.ones(3), WANT), ("c", bad, WANT),
-             ("d", torch.zeros(2), WANT), ("e", torch.zeros(2), others)]  # fmt: skip
-    found = []
-    for name, tensor, want in given:
+    given = [("a", torch.ones(2), REQUEST), ("b", torch.ones(3), REQUEST), ("c", bad, REQUEST),
+             ("d", torch.zeros(2), REQUEST), ("e", torch.zeros(2), others)]  # fmt: skip
+    found: list[TensorCapture | MinMaxCapture] = []
+    for name, tensor, save_request in given:
         local = local_tensor(tensor, name)
         assert local is not None
-        taken = extremes.take(name, tensor, local, want)
-        found += [] if taken is None else [taken]
+        captured = minmax.capture(name, tensor, local, save_request, found[-1] if found else None)
+        found += [] if captured is None else [captured]
     assert [each.tensors for each in found] == [2, 1, 1, 1]
     batch = StepBatch(0, ModeKeys.TRAIN, 0, [])
     for each in found:

@@ -12,7 +12,7 @@ from torch import nn
 from smdebug.hook.plan import SaveRequest
 from smdebug.mode_keys import ModeKeys
 from smdebug.pytorch import Hook, ReductionConfig, SaveConfig, create_trial
-from smdebug.pytorch.staging_buffers import Row, RowLayout
+from smdebug.pytorch.staging_buffers import BufferLayout, Slot
 from smdebug.storage.batch import StepBatch
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ NUMBERS = SaveRequest(raw=False, reductions=("mean", "max"), collections=("weigh
 RAW = SaveRequest(raw=True, reductions=("mean",), collections=("weights",))
 
 
-def layout_of(want: SaveRequest) -> RowLayout:
-    return RowLayout([Row(name, (3, 2), torch.float32, want) for name in ("a", "b")])
+def layout_of(save_request: SaveRequest) -> BufferLayout:
+    return BufferLayout([Slot(name, (3, 2), torch.float32, save_request) for name in ("a", "b")])
 
 
 def batch() -> StepBatch:
     return StepBatch(0, ModeKeys.TRAIN, 0, [])
 
 
-@pytest.mark.parametrize("want", [NUMBERS, RAW])
-def test_memory_is_used_again_only_when_it_is_free(want: SaveRequest) -> None:
-    layout = layout_of(want)
+@pytest.mark.parametrize("save_request", [NUMBERS, RAW])
+def test_memory_is_used_again_only_when_it_is_free(save_request: SaveRequest) -> None:
+    layout = layout_of(save_request)
     first = layout.buffer()
     first.fill([torch.full((3, 2), 1.0)] * 2)
     first.finish(batch())
@@ -45,7 +45,27 @@ def test_memory_is_used_again_only_when_it_is_free(want: SaveRequest) -> None:
     found = batch()
     second.finish(found)
     np.testing.assert_array_equal(found.blocks[0].reductions["mean"], [2.0, 2.0])
-    assert second.views is not third.views
+    numbers = batch()
+    third.finish(numbers)
+    np.testing.assert_array_equal(numbers.blocks[0].reductions["mean"], [3.0, 3.0])
+
+
+def test_a_tensor_that_is_delivered_twice_counts_once() -> None:
+    layout = layout_of(RAW)
+    buffer = layout.buffer()
+    for position, value in ((0, 1.0), (1, 2.0), (0, 3.0)):
+        buffer.put(position, torch.full((3, 2), value))
+    found = batch()
+    found.placed = 10
+    buffer.finish(found)
+    (block,) = found.blocks
+    assert block.positions is not None
+    # The second delivery of `a` comes after `b`, and no position is beyond those of the block.
+    assert dict(zip(block.layout.names, block.positions.tolist(), strict=True)) == {
+        "a": 11,
+        "b": 10,
+    }
+    np.testing.assert_array_equal(block.reductions["mean"], [3.0, 2.0])
 
 
 @pytest.mark.parametrize("raw", [False, True])

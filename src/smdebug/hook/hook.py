@@ -85,7 +85,9 @@ class BaseHook:
         out_dir: where the run goes.
     """
 
+    # A framework's hook sets both to its own adapter.
     adapter_class: ClassVar[type[Adapter]] = Adapter
+    _adapter: Any
     chief_worker = CHIEF_WORKER
     # Collections that module-level functions made for hooks to come.
     prepared: ClassVar[CollectionManager] = CollectionManager()
@@ -135,7 +137,7 @@ class BaseHook:
 
     def _set_pipeline(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._adapter: Any = pipeline.adapter
+        self._adapter = pipeline.adapter
 
     @classmethod
     def create_from_json_file(
@@ -325,7 +327,7 @@ class BaseHook:
         """
         validation.text("name", name)
         moment = time.time() if timestamp is None else validation.seconds("timestamp", timestamp)
-        if self._adapter.is_tensor(value):
+        if self._adapter.is_tensor(value) and not getattr(value, "is_meta", False):
             # Not read here: that would wait for its device.
             single = math.prod(value.shape) == 1
         else:
@@ -426,7 +428,7 @@ class BaseHook:
         options = options.saving_every(self.adapter_class.default_save_interval)
         prepared = type(self).prepared
         self._set_pipeline(Pipeline(self.adapter_class, options, MemoryStore(), "", prepared))
-        self._pipeline.lifecycle.after_fork()
+        self._pipeline.lifecycle.abandon()
 
     def __deepcopy__(self: _Hook, memo: dict[int, Any]) -> _Hook:
         return self

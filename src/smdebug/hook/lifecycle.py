@@ -106,6 +106,11 @@ class Lifecycle:
         except Exception as error:
             self._pipeline.errors.caught(error)
 
+    def abandon(self) -> None:
+        """Answer everything and save nothing, as a hook that was unpickled in another process."""
+        self.after_fork()
+        self.closed = True
+
     def after_fork(self) -> None:
         """Leave the run to the parent: the writer thread and the lock are there."""
         self.forked = True

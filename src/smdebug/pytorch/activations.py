@@ -1,8 +1,8 @@
-"""What modules take and return during the forward of a saving step.
+"""Inputs and outputs of modules during the forward pass of a saving step.
 
-Which modules are of interest is learned from the first step of its kind, at which all of them are
+Which modules are relevant is learned at the first step of its kind, at which all of them are
 watched: the names of their tensors are known only then. Afterwards only those with a tensor that is
-wanted carry hooks, and only while the forward of the registered module runs.
+saved have hooks, and only while the forward pass of the registered module runs.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from smdebug.hook.naming import StepNames, cares, tensors_in
+from smdebug.hook.naming import StepNames, may_be_relevant, tensors_in
 from smdebug.pytorch.context import in_backward
 from smdebug.pytorch.registration import Callback, HookSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from smdebug.hook.plan import StepPlan
+    from smdebug.hook.pipeline import Pipeline
+    from smdebug.hook.plan import StepCache, StepPlan
     from smdebug.pytorch.registration import Registration
 
 logger = logging.getLogger("smdebug.hook")
@@ -28,28 +29,22 @@ _KINDS = ("input", "output")
 
 
 class Activations:
-    """Watches the modules of a registration while its forward runs.
+    """Watches the modules of a registration while its forward pass runs.
 
     Args:
-        offer: takes one tensor.
-        entered: a context for everything done in a callback.
-        known_regexes: those that have nothing to say about names of tensors that were not seen yet;
-            the hook adds to them.
-        of_rules: the collections that are there for rules only.
+        pipeline: the pipeline of the hook.
+        known_regexes: those that say nothing about names of tensors that were not seen yet; the
+            adapter adds to them.
     """
 
-    def __init__(
-        self,
-        offer: Callable[[str, torch.Tensor], None],
-        entered: Callable[[], Any],
-        known_regexes: set[str],
-        of_rules: frozenset[str] = frozenset(),
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, known_regexes: set[str]) -> None:
+        self._pipeline = pipeline
         self._known_regexes = known_regexes
-        self._of_rules = of_rules
-        self._told = False
-        self._offer_tensor = offer
-        self._entered = entered
+        # Collections that exist for rules only.
+        self._of_rules = frozenset(each.collection.name for each in pipeline.collections.of_rules)
+        self._relevant: StepCache[bool] = pipeline.new_cache()
+        self._watched: StepCache[list[tuple[str, bool, bool]]] = pipeline.new_cache()
+        self._warned = False
         self._hooks = HookSet()
         self._stance: Any = None
         self._names = StepNames()
@@ -59,23 +54,23 @@ class Activations:
 
     @property
     def runs_eagerly(self) -> bool:
-        """Whether the forward that is watched does not run as a compiled graph."""
+        """Whether the forward pass that is watched does not run as a compiled graph."""
         return self._stance is not None
 
     def begin_step(self) -> None:
-        """Starts counting names anew."""
+        """Start counting names again."""
         self._names = StepNames()
 
     def watch(self, registration: Registration, plan: StepPlan, args: Any, kwargs: Any) -> bool:
-        """Attaches to the modules that matter; the forward of the registration is about to run.
+        """Attach to the relevant modules: the forward pass of the registration is about to run.
 
         Returns:
-            False if none matters.
+            False if none is relevant.
         """
         self.stop()
         self._registration, self._plan = registration, plan
-        wanted = self._wanted(registration, plan)
-        if not wanted:
+        modules = self._modules_to_watch(registration, plan)
+        if not modules:
             self._registration = self._plan = None
             return False
         if not registration.in_place:
@@ -84,7 +79,7 @@ class Activations:
                 callback, with_kwargs=True, always_call=True
             )
             self._hooks.add(handle)
-        for path, inputs, outputs in wanted:
+        for path, inputs, outputs in modules:
             if path == registration.name:
                 if inputs:
                     self.offer(path, "input", args, kwargs)
@@ -96,43 +91,45 @@ class Activations:
             if outputs:
                 callback = Callback(self._output_callback(path), takes=4)
                 self._hooks.add(module.register_forward_hook(callback, with_kwargs=True))
-        inner = any(path != registration.name for path, _, _ in wanted)
+        inner = any(path != registration.name for path, _, _ in modules)
         if inner and registration.compiled:
             # Hooks are invisible to a compiled graph. Nothing is compiled again for this.
             self._stance = torch.compiler.set_stance("force_eager")
         return True
 
-    def _wanted(self, registration: Registration, plan: StepPlan) -> list[tuple[str, bool, bool]]:
-        """The modules to watch, and whether for their inputs and for their outputs."""
+    def _modules_to_watch(
+        self, registration: Registration, plan: StepPlan
+    ) -> list[tuple[str, bool, bool]]:
+        """Return the modules, and whether to watch their inputs and their outputs."""
         key = (registration, registration.version)
-        known = plan.memory.get(key)
-        if isinstance(known, list):
+        known = self._watched.peek(plan, key)
+        if known is not None:
             return known
         if not registration.compiled:
             self._learning = {}
             return [(path, True, True) for path in registration.modules]
-        # Learning would run the step eagerly, which rounds differently: think of names instead.
+        # Learning would run the step eagerly, which rounds differently: guess from the names.
         everything = {f"{path}|{kind}": False for path in registration.modules for kind in _KINDS}
-        wanted = self._learned(registration, plan, everything)
-        rest = [each for each in wanted if each[0] != registration.name]
-        plan.memory[key] = [(registration.name, True, True), *rest]
-        return self._wanted(registration, plan)
+        modules = self._learned(registration, plan, everything)
+        rest = [each for each in modules if each[0] != registration.name]
+        known = [(registration.name, True, True), *rest]
+        self._watched.put(plan, key, known)
+        return known
 
     def offer(self, path: str, kind: str, value: Any, keywords: Any = None) -> None:
-        """Names and offers the tensors of a value that a module takes or returns."""
+        """Name and offer the tensors in an input or output of a module."""
         names = []
         for given in (value, keywords or {}):
             for keys, tensor in tensors_in(given, torch.Tensor):
                 names.append(self._names.next(path, kind, keys))
-                self._offer_tensor(names[-1], tensor)
+                self._pipeline.offer(names[-1], tensor)
         if self._learning is not None:
-            place = f"{path}|{kind}"
-            plan = self._plan
-            wanted = plan is not None and any(plan.interesting(name) for name in names)
-            self._learning[place] = self._learning.get(place, False) or wanted
+            key, plan = f"{path}|{kind}", self._plan
+            relevant = plan is not None and any(plan.is_relevant(name) for name in names)
+            self._learning[key] = self._learning.get(key, False) or relevant
 
     def stop(self) -> None:
-        """Takes the hooks off the modules."""
+        """Remove the hooks from the modules."""
         if self._stance is not None:
             self._stance.__exit__(None, None, None)
             self._stance = None
@@ -142,7 +139,7 @@ class Activations:
     def _input_callback(self, path: str) -> Callable[..., None]:
         def before(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
             if not in_backward():
-                with self._entered():
+                with self._pipeline.guarded:
                     self.offer(path, "input", args, kwargs)
 
         return before
@@ -150,24 +147,25 @@ class Activations:
     def _output_callback(self, path: str) -> Callable[..., None]:
         def after(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             if not in_backward():
-                with self._entered():
+                with self._pipeline.guarded:
                     self.offer(path, "output", output)
 
         return after
 
     def root_ended(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        """Takes what the registered module returned; its forward is over."""
+        """Capture the output of the registered module; its forward pass is over."""
         registration, plan = self._registration, self._plan
         if registration is None or plan is None:
             return
-        with self._entered():
+        with self._pipeline.guarded:
             try:
-                # After an exception there is no output, and nothing to learn from half a forward.
+                # After an exception there is no output, and half a forward pass teaches nothing.
                 if output is not None:
                     self.offer(registration.name, "output", output)
                     if self._learning is not None:
                         key = (registration, registration.version)
-                        plan.memory[key] = self._learned(registration, plan, self._learning)
+                        learned = self._learned(registration, plan, self._learning)
+                        self._watched.put(plan, key, learned)
             finally:
                 self.stop()
 
@@ -179,32 +177,35 @@ class Activations:
             inputs, outputs = (
                 # A module that was not called may be called the next time.
                 seen.get(f"{path}|{kind}", True)
-                or self.cares(plan, path, kind, registration.compiled)
+                or self.may_be_relevant(plan, path, kind, registration.compiled)
                 for kind in _KINDS
             )
             if inputs or outputs:
                 found.append((path, inputs, outputs))
         return found
 
-    def cares(self, plan: StepPlan, path: str, kind: str, compiled: bool = False) -> bool:
-        """Whether a tensor of a module, be it one that was not seen yet, would be wanted.
+    def may_be_relevant(self, plan: StepPlan, path: str, kind: str, compiled: bool = False) -> bool:
+        """Return whether a tensor of a module, even one not seen yet, would be saved.
 
-        A compiled module would have to run eagerly, which rounds differently: nobody asks for that
-        who only names a rule.
+        A compiled module would have to run eagerly, which rounds differently: the collections of
+        rules do not count there.
         """
-        key = (path, kind, compiled)
-        if key not in plan.memory:
-            besides = self._of_rules if compiled else ()
-            plan.memory[key] = cares(plan, path, kind, self._known_regexes, besides)
-            if compiled and not plan.memory[key] and cares(plan, path, kind, self._known_regexes):
-                self._tell()
-        return bool(plan.memory[key])
 
-    def _tell(self) -> None:
-        if not self._told:
-            self._told = True
+        def compute() -> bool:
+            ignored = self._of_rules if compiled else ()
+            known = self._known_regexes
+            relevant = may_be_relevant(plan, path, kind, known, ignored)
+            if compiled and not relevant and may_be_relevant(plan, path, kind, known):
+                self._warn_of_compiled()
+            return relevant
+
+        return self._relevant.get(plan, (path, kind, compiled), compute)
+
+    def _warn_of_compiled(self) -> None:
+        if not self._warned:
+            self._warned = True
             logger.warning(
-                "rules do not look into a compiled model: it would have to run eagerly. What it "
-                "takes and returns, its parameters and gradients are looked at; compile it later, "
-                "or ask for its layers by include_regex, to have them looked at too"
+                "rules do not look into a compiled model: it would have to run eagerly. Its inputs "
+                "and outputs, parameters and gradients are checked; compile it later, or name its "
+                "layers in include_regex, to have them checked, too"
             )

@@ -67,7 +67,7 @@ class BackwardLosses:
     def _live_hook(self) -> Hook | None:
         hook = self._hook()
         # Not by the number of the step: a job that goes on has one before it begins any.
-        if hook is None or hook.closed or not hook._steps.begun or in_backward() or is_traced():
+        if hook is None or hook.closed or not hook.has_begun or in_backward() or is_traced():
             return None
         return None if hook.last_loss_step == hook.step else hook
 

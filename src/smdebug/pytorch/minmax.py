@@ -1,7 +1,7 @@
-"""The smallest and the largest number of tensors: what the rules about NaN and Inf live on.
+"""Minimum and maximum of host tensors: what the rules about NaN and Inf need.
 
-Finding the extremes of a tensor takes as long as copying it and leaves nothing to do, nor to keep:
-finite ones say that everything in between is finite too.
+Computing them takes as long as copying the tensor, and nothing has to be kept: if both are finite,
+so is everything in between.
 """
 
 from __future__ import annotations
@@ -20,31 +20,32 @@ from smdebug.storage.batch import Block, BlockSchema
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from smdebug.hook.capture import Capture
     from smdebug.hook.plan import SaveRequest
     from smdebug.storage.batch import StepBatch
 
-_FROM_EXTREMES = frozenset({"min", "max", "nans", "infs"})
-# How many sets of tensors that came together are remembered.
-_MOST_LAYOUTS = 64
+_FROM_MINMAX = frozenset({"min", "max", "nans", "infs"})
+# How many sets of tensors that were captured together are cached.
+_MAX_SCHEMAS = 64
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 class MinMaxCapture:
-    """The extremes of tensors that came one after the other, all of them finite.
+    """Minimum and maximum of tensors that were captured one after the other, all of them finite.
 
-    Together, because a row by itself costs the writer's thread time that training has to wait for.
+    Together, because a row each costs the writer thread time that training has to wait for.
 
     Args:
-        want: what is saved of each.
-        layouts: those of earlier steps, by what is in them.
+        request: what to save of each.
+        schemas: those of earlier steps, by their tensors.
     """
 
     needs_release = False
 
-    def __init__(self, want: SaveRequest, layouts: dict[object, BlockSchema]) -> None:
-        self.want = want
+    def __init__(self, request: SaveRequest, schemas: dict[object, BlockSchema]) -> None:
+        self.request = request
         self.tensors = self.nbytes = 0
-        self._layouts = layouts
+        self._schemas = schemas
         self._names: list[str] = []
         self._kinds: list[tuple[torch.dtype, torch.Size]] = []
         self._sizes: list[int] = []
@@ -52,7 +53,7 @@ class MinMaxCapture:
         self._high: list[float] = []
 
     def add(self, name: str, tensor: torch.Tensor, low: float, high: float) -> None:
-        """Adds a tensor."""
+        """Add a tensor."""
         self._names.append(name)
         self._kinds.append((tensor.dtype, tensor.shape))
         self._sizes.append(tensor.nbytes)
@@ -65,91 +66,86 @@ class MinMaxCapture:
         count = len(self._names)
         numbers = {"min": np.array(self._low), "max": np.array(self._high)}
         numbers["nans"] = numbers["infs"] = np.zeros(count)
-        chosen = {name: numbers[name] for name in self.want.reductions}
+        chosen = {name: numbers[name] for name in self.request.reductions}
         positions = np.arange(batch.placed, batch.placed + count)
-        batch.blocks.append(Block(self._layout(), None, chosen, positions))
+        batch.blocks.append(Block(self._schema(), None, chosen, positions))
 
-    def _layout(self) -> BlockSchema:
+    def _schema(self) -> BlockSchema:
         key = (tuple(self._names), tuple(self._kinds))
-        if key not in self._layouts:
-            if len(self._layouts) >= _MOST_LAYOUTS:
+        if key not in self._schemas:
+            if len(self._schemas) >= _MAX_SCHEMAS:
                 # Other shapes at every step, as of sentences.
-                self._layouts.clear()
+                self._schemas.clear()
             dtypes = tuple(DTYPES[dtype].name for dtype, _ in self._kinds)
             shapes = tuple(tuple(shape) for _, shape in self._kinds)
-            self._layouts[key] = BlockSchema(tuple(self._names), dtypes, shapes)
-        return self._layouts[key]
+            self._schemas[key] = BlockSchema(tuple(self._names), dtypes, shapes)
+        return self._schemas[key]
 
     def release(self) -> None:
-        """There is no memory to give back."""
+        """Do nothing: there is no memory to return."""
 
     def items(self) -> Iterator[tuple[str, SaveRequest, int]]:
         for name, size in zip(self._names, self._sizes, strict=True):
-            yield name, self.want, saved_bytes(size, self.want)
+            yield name, self.request, saved_bytes(size, self.request)
 
     def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
-        size = sum(saved_bytes(each, self.want) for each in self._sizes)
-        return [(self.want.collections, len(self._names), size)]
+        size = sum(saved_bytes(each, self.request) for each in self._sizes)
+        return [(self.request.collections, len(self._names), size)]
 
 
 class MinMax:
-    """Takes tensors of the host, those by their extremes of which no more is wanted.
+    """Captures host tensors: those by minimum and maximum of which no more is saved.
 
-    What one module returns is often what the next one takes, and what its parent returns: the
-    extremes of a tensor are looked for once in a step.
+    The output of a module is often the input of the next one and the output of its parent: minimum
+    and maximum of a tensor are computed once in a step.
     """
 
     def __init__(self) -> None:
-        # By identity, which the reference confirms: a tensor that is gone may lend it to another.
+        # By identity, which the reference confirms: another tensor may get the same one later.
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, float, float]] = {}
-        self._layouts: dict[object, BlockSchema] = {}
-        self._gathered: MinMaxCapture | None = None
+        self._schemas: dict[object, BlockSchema] = {}
 
     def begin_step(self) -> None:
-        """Forgets the tensors of the step before."""
+        """Forget the tensors of the previous step."""
         self._known.clear()
-        self._gathered = None
 
-    def handed_over(self) -> None:
-        """What comes from now on, be it of the same step, is gathered anew."""
-        self._gathered = None
-
-    def take(
-        self, name: str, tensor: torch.Tensor, local: torch.Tensor, want: SaveRequest
+    def capture(
+        self,
+        name: str,
+        tensor: torch.Tensor,
+        local: torch.Tensor,
+        request: SaveRequest,
+        last: Capture | None = None,
+        time: float | None = None,
     ) -> TensorCapture | MinMaxCapture | None:
-        """Takes a tensor, in the way that costs training least.
+        """Capture a tensor in the way with the least overhead for training.
 
         Args:
             name: its name.
-            tensor: the tensor as the framework gave it.
+            tensor: the tensor as the framework passed it.
             local: the same, as `local_tensor` returns it.
-            want: what is saved of it.
+            request: what to save of it.
+            last: the last capture of the same step.
+            time: seconds since 1970, when it differs from the step's.
 
         Returns:
-            What was taken; None when the tensor joined what was returned before.
+            The capture; None when the tensor joined the last one.
         """
-        enough = want.reductions and _FROM_EXTREMES.issuperset(want.reductions)
-        only = not want.raw and want.histogram is None
+        enough = request.reductions and _FROM_MINMAX.issuperset(request.reductions)
+        only = not request.raw and request.histogram is None and time is None
         if enough and only and local.numel() and local.dtype in _DTYPES:
             low, high = self._of(tensor, local)
             if math.isfinite(low) and math.isfinite(high):
-                return self._gather(name, local, want, low, high)
-        # What comes next comes after it.
-        self._gathered = None
-        return TensorCapture(name, local, want)
-
-    def _gather(
-        self, name: str, local: torch.Tensor, want: SaveRequest, low: float, high: float
-    ) -> MinMaxCapture | None:
-        gathered, joined = self._gathered, True
-        if gathered is None or gathered.want != want:
-            gathered = self._gathered = MinMaxCapture(want, self._layouts)
-            joined = False
-        gathered.add(name, local, low, high)
-        return None if joined else gathered
+                if isinstance(last, MinMaxCapture) and last.request == request:
+                    last.add(name, local, low, high)
+                    return None
+                capture = MinMaxCapture(request, self._schemas)
+                capture.add(name, local, low, high)
+                return capture
+        return TensorCapture(name, local, request, time)
 
     def _of(self, tensor: torch.Tensor, local: torch.Tensor) -> tuple[float, float]:
-        # Nothing would tell that a tensor of inference mode was written to meanwhile.
+        # Nothing shows that a tensor of inference mode was overwritten.
         version = -1 if tensor.is_inference() else tensor._version
         found = self._known.get(id(tensor))
         if found is not None and found[0]() is tensor and found[1] == version >= 0:

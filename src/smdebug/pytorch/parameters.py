@@ -1,7 +1,7 @@
 """Weights and gradients at a saving step.
 
 Weights are copied when the step begins, before they are used; gradients when autograd delivers
-them, before they are added to what an earlier backward left.
+them, before they are added to those of an earlier backward pass.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import torch
 
 from smdebug.hook.naming import GRADIENT_PREFIX
 from smdebug.pytorch.context import in_backward, is_transformed
-from smdebug.pytorch.staging_buffers import Row, RowBuffer, RowLayout, fits_in_rows
+from smdebug.pytorch.staging_buffers import BufferLayout, Slot, StagingBuffer, fits_in_buffer
 from smdebug.pytorch.tensors import local_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from smdebug.hook.capture import StepCapture
-    from smdebug.hook.errors import Entered
-    from smdebug.hook.plan import StepPlan
+    from smdebug.hook.pipeline import Pipeline
+    from smdebug.hook.plan import StepCache, StepPlan
     from smdebug.pytorch.registration import Registration
 
 _Named = list[tuple[str, torch.Tensor]]
 
 
 class Weights:
-    """What a kind of step saves of the parameters of a module, found out once.
+    """What a kind of step saves of the parameters of a module, computed once.
 
     Args:
         parameters: the parameters by name.
@@ -36,82 +36,111 @@ class Weights:
     """
 
     def __init__(self, parameters: _Named, plan: StepPlan) -> None:
-        rows: list[Row] = []
-        self._in_rows: list[torch.Tensor] = []
+        slots: list[Slot] = []
+        self._buffered: list[torch.Tensor] = []
         self._others: _Named = []
         for name, parameter in parameters:
-            want = plan.want(name)
-            tensor = None if want is None else local_tensor(parameter, name)
-            if want is None or tensor is None:
+            request = plan.request(name)
+            tensor = None if request is None else local_tensor(parameter, name)
+            if request is None or tensor is None:
                 continue
-            if want.histogram is None and fits_in_rows(tensor):
-                rows.append(Row(name, tuple(tensor.shape), tensor.dtype, want))
-                self._in_rows.append(parameter)
+            if request.histogram is None and fits_in_buffer(tensor):
+                slots.append(Slot(name, tuple(tensor.shape), tensor.dtype, request))
+                self._buffered.append(parameter)
             else:
                 self._others.append((name, parameter))
-        self._layout = RowLayout(rows) if rows else None
-        self._shards = any(hasattr(parameter, "to_local") for parameter in self._in_rows)
+        self._layout = BufferLayout(slots) if slots else None
+        self._sharded = any(hasattr(parameter, "to_local") for parameter in self._buffered)
 
-    def take(self, capture: StepCapture, offer: Callable[[str, torch.Tensor], None]) -> bool:
-        """Takes the weights as they are now; False if none are wanted."""
+    def capture(self, current: StepCapture, offer: Callable[[str, torch.Tensor], None]) -> bool:
+        """Capture the weights as they are now; return False if none are saved."""
         if self._layout is not None:
-            sources = self._in_rows
-            if self._shards:
-                sources = [_local(parameter) for parameter in sources]
+            sources = self._buffered
+            if self._sharded:
+                locals_ = [local_tensor(parameter, "") for parameter in sources]
+                sources = [each for each in locals_ if each is not None]
             buffer = self._layout.buffer()
             buffer.fill(sources)
-            capture.add(buffer)
+            current.add(buffer)
         for name, parameter in self._others:
             offer(name, parameter)
         return self._layout is not None or bool(self._others)
 
 
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    local = local_tensor(tensor, "")
-    assert local is not None
-    return local
+class _GradientPlan:
+    """What a kind of step saves of gradients.
+
+    Attributes:
+        names: the names of a parameter's gradient, by the parameter's identity.
+        parameters: the parameters.
+        positions: the position in the buffer, by name.
+        layout: the buffer's layout; None without any.
+    """
+
+    def __init__(self, named: _Named, plan: StepPlan) -> None:
+        self.names: dict[int, list[str]] = {}
+        self.parameters: list[torch.Tensor] = []
+        self.positions: dict[str, int] = {}
+        slots: list[Slot] = []
+        for parameter_name, parameter in named:
+            name = GRADIENT_PREFIX + parameter_name
+            request = plan.request(name)
+            if not plan.is_relevant(name):
+                continue
+            if id(parameter) not in self.names:
+                self.parameters.append(parameter)
+            self.names.setdefault(id(parameter), []).append(name)
+            if request is None or request.histogram is not None or plan.armed:
+                continue
+            if type(parameter) is not torch.nn.Parameter:
+                continue
+            if fits_in_buffer(parameter) and local_tensor(parameter, name) is not None:
+                self.positions[name] = len(slots)
+                slots.append(Slot(name, tuple(parameter.shape), parameter.dtype, request))
+        self.layout = BufferLayout(slots) if slots else None
 
 
 class Gradients:
-    """The gradients of all registered parameters, taken as autograd delivers them.
+    """The gradients of all registered parameters, captured as autograd delivers them.
 
-    The hooks on the parameters stay while step after step saves gradients, and go with the first
-    that does not: at that step training pays nothing for them.
+    The hooks on the parameters stay while step after step saves gradients, and are removed at the
+    first that does not: at that step they would cost training time for nothing.
 
     Args:
-        offer: takes one tensor the general way.
-        inside: the context for everything done in a callback; one for all gradients.
+        pipeline: the pipeline of the hook.
 
     Attributes:
-        frozen: the names of parameters whose gradients are wanted and that do not train.
+        frozen: the names of parameters whose gradients are requested and that do not train.
     """
 
-    def __init__(self, offer: Callable[[str, torch.Tensor], None], inside: Entered) -> None:
-        self._offer = offer
-        self._inside = inside
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._guarded = pipeline.guarded
+        self._plans: StepCache[_GradientPlan] = pipeline.new_cache()
         self.frozen: tuple[str, ...] = ()
         self._hooked: dict[int, tuple[torch.Tensor, Callable[[], None]]] = {}
         self._names: dict[int, list[str]] = {}
-        self._capture: StepCapture | None = None
-        self._places: dict[str, int] = {}
-        self._layout: RowLayout | None = None
-        self._buffer: RowBuffer | None = None
+        self._current: StepCapture | None = None
+        self._positions: dict[str, int] = {}
+        self._layout: BufferLayout | None = None
+        self._buffer: StagingBuffer | None = None
 
-    def begin(self, capture: StepCapture, registrations: list[Registration]) -> bool:
-        """Watches for the gradients of a step; False if it wants none."""
-        plan = capture.plan
+    def begin(self, current: StepCapture, registrations: list[Registration]) -> bool:
+        """Watch for the gradients of a step; return False if it saves none."""
+        plan = current.plan
         assert plan is not None
-        key = ("gradients", *[(each, each.version) for each in registrations])
-        if key not in plan.memory:
-            named = [item for each in registrations for item in each.parameters()]
-            plan.memory[key] = _GradientPlan(named, plan)
-        found = plan.memory[key]
-        assert isinstance(found, _GradientPlan)
+        found = self._plans.get(
+            plan,
+            tuple((each, each.version) for each in registrations),
+            lambda: _GradientPlan(
+                [item for each in registrations for item in each.parameters()], plan
+            ),
+        )
         if not found.names:
             self.stop()
             return False
-        self._capture, self._layout = capture, found.layout
-        self._places, self._names = found.places, found.names
+        self._current, self._layout = current, found.layout
+        self._positions, self._names = found.positions, found.names
         self._buffer = None
         frozen: list[str] = []
         for parameter in found.parameters:
@@ -124,98 +153,68 @@ class Gradients:
         return True
 
     def _attach(self, parameter: Any) -> Callable[[], None]:
-        """Puts a hook on a parameter; returns what takes it off."""
-        before = parameter._backward_hooks
-        handle = parameter.register_hook(self._hook_of(id(parameter)))
+        """Put a hook on a parameter; return what removes it."""
+        key, before = id(parameter), parameter._backward_hooks
+
+        def delivered(gradient: torch.Tensor) -> None:
+            if self._current is not None and not is_transformed():
+                self.capture(key, gradient)
+
+        handle = parameter.register_hook(delivered)
         thread = threading.get_ident()
 
         def detach() -> None:
             handle.remove()
-            # A backward that is under way, in another thread or around this, goes through them.
+            # A backward pass in another thread, or around this call, may iterate over them.
             alone = threading.get_ident() == thread and not in_backward()
-            # Autograd would go on to look into the empty dict, at every backward.
+            # Autograd would look into the empty dict at every backward pass.
             if before is None and not parameter._backward_hooks and alone:
                 parameter._backward_hooks = None
 
         return detach
 
-    def _hook_of(self, key: int) -> Callable[[torch.Tensor], None]:
-        def fired(gradient: torch.Tensor) -> None:
-            if self._capture is not None and not is_transformed():
-                self.take(key, gradient)
-
-        return fired
-
-    def take(self, key: int, gradient: torch.Tensor) -> None:
-        """Takes a gradient, by the identity of its parameter."""
-        with self._inside:
+    def capture(self, key: int, gradient: torch.Tensor) -> None:
+        """Capture a gradient, by the identity of its parameter."""
+        with self._guarded:
             for name in self._names.get(key, ()):
-                place = self._places.get(name)
-                if place is None or type(gradient) is not torch.Tensor or gradient.is_sparse:
-                    self._offer(name, gradient)
+                position = self._positions.get(name)
+                if position is None or type(gradient) is not torch.Tensor or gradient.is_sparse:
+                    self._pipeline.offer(name, gradient)
                     continue
                 buffer = self._buffer
-                if self._capture is None:
+                if self._current is None:
                     # Stopped by another thread, meanwhile.
                     return
                 if buffer is None:
                     assert self._layout is not None
                     buffer = self._buffer = self._layout.buffer()
-                    self._capture.add(buffer)
-                # Only a backward that is differentiated itself gives it a graph.
+                    self._current.add(buffer)
+                # It has a graph only if the backward pass is differentiated itself.
                 plain = gradient.detach() if gradient.requires_grad else gradient
-                buffer.views[place].copy_(plain)
-                buffer.present[place] = 1
-                buffer.order.append(place)
+                buffer.put(position, plain)
 
     def shards(self) -> list[tuple[int, torch.Tensor]]:
-        """The parameters of which this process has only a shard, as FSDP keeps them."""
-        if self._capture is None:
+        """Return the parameters of which this process has only a shard, as FSDP keeps them."""
+        if self._current is None:
             return []
         hooked = self._hooked.items()
         return [(key, each) for key, (each, _) in hooked if hasattr(each, "to_local")]
 
     def handed_over(self) -> None:
-        """What comes from now on, be it for the same step, needs new memory."""
+        """Use new memory for further gradients, also of the same step."""
         self._buffer = None
 
     def forget(self, registration: Registration) -> None:
-        """Takes the hooks off the parameters of one module."""
+        """Remove the hooks from the parameters of one module."""
         for _, parameter in registration.parameters():
             _, detach = self._hooked.pop(id(parameter), (None, None))
             if detach is not None:
                 detach()
 
     def stop(self) -> None:
-        """Takes the hooks off all parameters."""
+        """Remove the hooks from all parameters."""
         # The layout keeps memory for the steps to come.
-        self._capture = self._buffer = self._layout = None
+        self._current = self._buffer = self._layout = None
         hooked, self._hooked = self._hooked, {}
         for _, detach in hooked.values():
             detach()
-
-
-class _GradientPlan:
-    """What a kind of step saves of gradients."""
-
-    def __init__(self, named: _Named, plan: StepPlan) -> None:
-        self.names: dict[int, list[str]] = {}
-        self.parameters: list[torch.Tensor] = []
-        self.places: dict[str, int] = {}
-        rows: list[Row] = []
-        for parameter_name, parameter in named:
-            name = GRADIENT_PREFIX + parameter_name
-            want = plan.want(name)
-            if not plan.interesting(name):
-                continue
-            if id(parameter) not in self.names:
-                self.parameters.append(parameter)
-            self.names.setdefault(id(parameter), []).append(name)
-            if want is None or want.histogram is not None or plan.armed:
-                continue
-            if type(parameter) is not torch.nn.Parameter:
-                continue
-            if fits_in_rows(parameter) and local_tensor(parameter, name) is not None:
-                self.places[name] = len(rows)
-                rows.append(Row(name, tuple(parameter.shape), parameter.dtype, want))
-        self.layout = RowLayout(rows) if rows else None

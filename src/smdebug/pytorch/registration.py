@@ -1,4 +1,4 @@
-"""A registered module: its parts, their names, and the callbacks on them."""
+"""A registered module: its parts, their names, and the hooks on them."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ torch.nn.modules.module.register_module_module_registration_hook(_count_part)
 
 
 def registered_parts() -> int:
-    """How many parameters and modules were ever put into modules, of whatever model."""
+    """Return how many parameters and modules were ever added to modules, of any model."""
     return _parts
 
 
 class Callback(_Callback):
-    """A function of the hook among the hooks of a module.
+    """A function among the hooks of a module.
 
-    Where the module is traced or compiled it is nothing, so that it breaks no graph.
+    It does nothing while the module is traced or compiled, so that it breaks no graph.
 
     Args:
-        function: called with what PyTorch gives to such a hook.
-        takes: how many arguments that are. PyTorch looks up whether a hook takes keyword arguments
-            when it calls it: one that another thread has just taken off is called without them.
+        function: called with what PyTorch passes to such a hook.
+        takes: the number of those arguments. PyTorch looks up whether a hook takes keyword
+            arguments when it calls it: one that another thread has just removed gets none.
     """
 
     def __init__(self, function: Callable[..., None], takes: int) -> None:
@@ -54,22 +54,22 @@ class Callback(_Callback):
 
 
 class Registration:
-    """A module that was registered, and what its parts are called.
+    """A registered module and the names of its parts.
 
     Args:
         module: the module, compiled or not.
-        others: what was registered before: no two registrations share a name.
+        others: earlier registrations: no two share a name.
 
     Attributes:
-        module: as it was given; its forward begins a step.
-        name: what it is called.
+        module: as the user passed it; its forward pass begins a step.
+        name: its name.
         modules: its parts by path, the module itself under its name.
         version: changes whenever a part or a parameter was added, removed or replaced.
-        calls: how often its forward was seen.
+        calls: how many forward passes there were.
         in_place: whether it was compiled in place (`module.compile()`).
-        lazy: whether some of its parameters are not made yet.
-        begins_steps: whether its forwards are steps, or belong to those of another one.
-        follows_training: whether the mode of its steps is what `module.training` says.
+        lazy: whether some of its parameters are not initialized yet.
+        begins_steps: whether its forward passes are steps, or belong to those of another module.
+        follows_training: whether `module.training` sets the mode of its steps.
     """
 
     begins_steps = True
@@ -78,7 +78,7 @@ class Registration:
     def __init__(self, module: torch.nn.Module, others: Iterable[Registration] = ()) -> None:
         self.module = module
         self.name: str = _free_name(root_name(module), {other.name for other in others})
-        # Only where the paths alone would say two things.
+        # Only where the paths alone would be ambiguous.
         paths = {plain_path(path) for path, _ in original_module(module).named_modules()} - {""}
         known = {path for other in others for path in other.modules}
         self._prefix = f"{self.name}_" if paths & known else ""
@@ -99,15 +99,15 @@ class Registration:
         return any("_orig_mod" in m._modules or m._compiled_call_impl is not None for m in parts)
 
     def kinds(self) -> list[tuple[str, str]]:
-        """What each part is called, and of which kind it is: its class, or that it is the whole."""
+        """Return the name and the kind of each part: its class, or that it is the whole model."""
         return [
             (path, MODEL if path == self.name else type(module).__name__.lower())
             for path, module in self.modules.items()
         ]
 
     def refresh(self) -> bool:
-        """Looks whether parts or parameters were added, removed, replaced or changed their type."""
-        if self._fingerprint is not None and self._look() == self._fingerprint:
+        """Return whether parts or parameters were added, removed, replaced or changed type."""
+        if self._fingerprint is not None and self._current_fingerprint() == self._fingerprint:
             return False
         self.version += 1
         root = original_module(self.module)
@@ -121,11 +121,11 @@ class Registration:
             for path, parameter in root.named_parameters(remove_duplicate=False)
         ]
         self.lazy = any(torch.nn.parameter.is_lazy(each) for _, each in self._parameters)
-        self._fingerprint = self._look()
+        self._fingerprint = self._current_fingerprint()
         return True
 
-    def _look(self) -> list[object]:
-        # Asked at every saving step: a few microseconds for a hundred parameters.
+    def _current_fingerprint(self) -> list[object]:
+        # Computed at every saving step: a few microseconds for a hundred parameters.
         marks: list[object] = []
         for module in self.modules.values():
             for name, part in module._modules.items():
@@ -140,10 +140,10 @@ class Registration:
         return marks
 
     def parameters(self) -> list[tuple[str, torch.Tensor]]:
-        """All parameters with their names, a tied one under each of its names.
+        """Return all parameters with their names, a tied one under each of its names.
 
-        FSDP puts the gathered parameters in the place of its shards while a module runs; what this
-        process keeps, and what is saved, are the shards.
+        FSDP replaces its shards by the gathered parameters while a module runs; what this process
+        keeps, and what is saved, are the shards.
         """
         found = []
         for name, parameter in self._parameters:
@@ -157,25 +157,24 @@ class Registration:
 
 def around_forward(
     module: torch.nn.Module,
-    begin: Callable[..., None],
+    begin: Callback,
     end: Callable[..., None],
     eagerly: Callable[[], bool],
 ) -> Callable[[], None]:
-    """Has a function called before every forward of a module; returns what undoes it.
+    """Have a callback called before every forward pass of a module; return what undoes it.
 
     Args:
         module: the module.
-        begin: called with the module and the arguments of its forward.
+        begin: called with the module and the arguments of its forward pass.
         end: called with the module, the arguments and the output, where the module's own forward
-            hooks cannot be: they would be inside of the graph of a module compiled in place.
-        eagerly: whether the forward that begins must not run as a compiled graph.
+            hooks cannot be: they would be inside the graph of a module compiled in place.
+        eagerly: whether the forward pass that begins must not run as a compiled graph.
     """
     compiled: Any = module._compiled_call_impl
     if compiled is None:
-        # First of all: FSDP's own hook would put gathered parameters in the place of the shards.
+        # Before all others: FSDP's own hook replaces the shards by gathered parameters.
         hooks = HookSet()
-        callback = Callback(begin, takes=3)
-        hooks.add(module.register_forward_pre_hook(callback, prepend=True, with_kwargs=True))
+        hooks.add(module.register_forward_pre_hook(begin, prepend=True, with_kwargs=True))
         return hooks.remove
 
     def call(*args: Any, **kwargs: Any) -> Any:

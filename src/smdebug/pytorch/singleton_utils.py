@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from smdebug.hook.module_api import del_hook, set_hook
-from smdebug.hook.module_api import ModuleApi
+from smdebug.hook.module_api import ModuleApi, del_hook, set_hook
 from smdebug.pytorch.collection import Collection
 from smdebug.pytorch.hook import Hook
 

@@ -1,11 +1,12 @@
-"""Many tensors of the host at once, as those of all parameters are: copied into rows.
+"""Many host tensors at once, as those of all parameters: copied into staging buffers.
 
-Tensors of one size and type, of which the same is saved, become the rows of one matrix, so that
-the writer's thread reduces all of them with a handful of calls. The memory is used again and again.
+Tensors of one size and type, of which the same is saved, become the rows of one matrix, so that the
+writer thread reduces all of them with a handful of calls. The memory is reused step after step.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,212 +27,227 @@ if TYPE_CHECKING:
     from smdebug.storage.batch import StepBatch
 
 _ALIGNMENT = 64
-# Larger raw tensors are written one by one: their checksums are computed beside the writing.
+# Larger raw tensors are written one by one: their checksums are computed in parallel to writing.
 _LARGE = 1 << 20
-# How many sets of tensors that were there together are remembered.
-_MOST_PARTIAL = 64
+# How many sets of tensors that were delivered together are cached.
+_MAX_PARTIAL = 64
 
 
-class Row(NamedTuple):
-    """A tensor that has its place in the rows."""
+class Slot(NamedTuple):
+    """A tensor that has a slot in a buffer."""
 
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
-    want: SaveRequest
+    request: SaveRequest
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the tensor."""
+        return math.prod(self.shape) * int(self.dtype.itemsize)
 
 
 class _Group(NamedTuple):
-    """Rows of one size, type and purpose."""
+    """Slots of one size, type and request: a matrix with a row each."""
 
-    places: tuple[int, ...]
+    positions: npt.NDArray[np.int64]
     start: int
     size: int
-    layout: BlockSchema
-    want: SaveRequest
+    schema: BlockSchema
+    request: SaveRequest
     dtype: torch.dtype
-    places_array: npt.NDArray[np.int64]
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.positions) * self.size * int(self.dtype.itemsize)
 
 
-def fits_in_rows(tensor: torch.Tensor) -> bool:
-    """Whether a tensor can be one of the rows: several real numbers of the host."""
+def fits_in_buffer(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor can have a slot: several real numbers on the host."""
     return tensor.device.type == "cpu" and tensor.numel() > 1 and not tensor.is_complex()
 
 
-class RowLayout:
-    """Where each of a list of tensors lies in a buffer.
+class BufferLayout:
+    """Where each of a list of tensors is in a buffer.
 
     Args:
-        rows: the tensors.
+        slots: the tensors.
 
     Attributes:
-        rows: the tensors, in the order they were given.
+        slots: the tensors, in the given order.
+        groups: the matrices.
+        nbytes: the size of a buffer.
+        totals: collections, and how many tensors and bytes are saved for them.
     """
 
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows = tuple(rows)
-        self._groups: list[_Group] = []
-        self._free: list[_Memory] = []
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.slots = tuple(slots)
+        self.groups: list[_Group] = []
         alike: dict[tuple[torch.dtype, int, SaveRequest], list[int]] = {}
-        for place, row in enumerate(rows):
-            key = (row.dtype, _count(row.shape), row.want)
-            alike.setdefault(key, []).append(place)
-        start = 0
-        for (dtype, size, want), places in alike.items():
-            layout = self._layout(places)
-            array = np.array(places, np.int64)
-            self._groups.append(_Group(tuple(places), start, size, layout, want, dtype, array))
-            nbytes = len(places) * size * dtype.itemsize
-            start += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-        self.nbytes = start
-        self._partial: dict[tuple[int, ...], BlockSchema] = {}
-        self._totals = [
-            (group.want.collections, len(group.places), len(group.places) * self._saved(group))
-            for group in self._groups
+        for position, slot in enumerate(slots):
+            key = (slot.dtype, math.prod(slot.shape), slot.request)
+            alike.setdefault(key, []).append(position)
+        self.nbytes = 0
+        for (dtype, size, request), positions in alike.items():
+            group = _Group(
+                np.array(positions, np.int64), self.nbytes, size, self._schema(positions), request,
+                dtype,
+            )  # fmt: skip
+            self.groups.append(group)
+            self.nbytes += -(-group.nbytes // _ALIGNMENT) * _ALIGNMENT
+        self.totals = [
+            (
+                each.request.collections,
+                len(each.positions),
+                len(each.positions) * saved_bytes(each.size * each.dtype.itemsize, each.request),
+            )
+            for each in self.groups
         ]
+        self._free: list[_Memory] = []
+        self._partial: dict[tuple[int, ...], BlockSchema] = {}
 
-    def buffer(self) -> RowBuffer:
-        """Returns a place for the tensors of one step."""
-        return RowBuffer(self, self._free.pop() if self._free else _Memory(self))
+    def buffer(self) -> StagingBuffer:
+        """Return a buffer for the tensors of one step."""
+        return StagingBuffer(self, self._free.pop() if self._free else _Memory(self))
 
-    def _layout(self, places: Sequence[int]) -> BlockSchema:
-        rows = [self.rows[place] for place in places]
+    def recycle(self, memory: _Memory) -> None:
+        """Take back the memory of a buffer for another step."""
+        self._free.append(memory)
+
+    def partial_schema(self, positions: tuple[int, ...]) -> BlockSchema:
+        """Return the schema of some of the tensors; cached, as the writer caches by schema."""
+        if positions not in self._partial:
+            if len(self._partial) >= _MAX_PARTIAL:
+                # Other parts at every step, as of a mixture of experts.
+                self._partial.clear()
+            self._partial[positions] = self._schema(positions)
+        return self._partial[positions]
+
+    def _schema(self, positions: Sequence[int]) -> BlockSchema:
+        slots = [self.slots[position] for position in positions]
         return BlockSchema(
-            tuple(row.name for row in rows),
-            tuple(DTYPES[row.dtype].name for row in rows),
-            tuple(row.shape for row in rows),
+            tuple(slot.name for slot in slots),
+            tuple(DTYPES[slot.dtype].name for slot in slots),
+            tuple(slot.shape for slot in slots),
         )
-
-    @staticmethod
-    def _saved(group: _Group) -> int:
-        return saved_bytes(group.size * group.dtype.itemsize, group.want)
 
 
 class _Memory:
-    """Memory that serves one step after the other: a place for each tensor, in matrices."""
-
-    def __init__(self, layout: RowLayout) -> None:
-        # A tensor made in inference mode could not be written to outside of it.
-        with torch.inference_mode(False):
-            memory = torch.empty(layout.nbytes, dtype=torch.uint8, device="cpu")
-            self.views: list[torch.Tensor] = [memory] * len(layout.rows)
-            self.matrices: list[Array] = []
-            for group in layout._groups:
-                nbytes = len(group.places) * group.size * group.dtype.itemsize
-                part = memory[group.start : group.start + nbytes]
-                matrix = part.view(group.dtype).view(len(group.places), group.size)
-                for row, place in enumerate(group.places):
-                    self.views[place] = matrix[row].view(layout.rows[place].shape)
-                array = part.numpy().view(DTYPES[group.dtype])
-                self.matrices.append(array.reshape(len(group.places), group.size))
-
-
-class RowBuffer:
-    """The tensors of one step in their rows.
+    """Memory that serves one step after the other.
 
     Attributes:
-        views: for each tensor the place to copy it to.
-        present: for each tensor whether that was done.
-        order: the places of the tensors in the order they came; empty when all came at once.
+        views: the slot of each tensor.
+        matrices: the same memory by group.
+    """
+
+    def __init__(self, layout: BufferLayout) -> None:
+        # A tensor made in inference mode could not be written to outside it.
+        with torch.inference_mode(False):
+            memory = torch.empty(layout.nbytes, dtype=torch.uint8, device="cpu")
+            self.views: list[torch.Tensor] = [memory] * len(layout.slots)
+            self.matrices: list[Array] = []
+            for group in layout.groups:
+                part = memory[group.start : group.start + group.nbytes]
+                matrix = part.view(group.dtype).view(len(group.positions), group.size)
+                for row, position in enumerate(group.positions.tolist()):
+                    self.views[position] = matrix[row].view(layout.slots[position].shape)
+                array = part.numpy().view(DTYPES[group.dtype])
+                self.matrices.append(array.reshape(len(group.positions), group.size))
+
+
+class StagingBuffer:
+    """The tensors of one step in their slots; a `Capture`.
+
+    Args:
+        layout: where each tensor is.
+        memory: the memory.
     """
 
     needs_release = True
 
-    def __init__(self, layout: RowLayout, memory: _Memory) -> None:
+    def __init__(self, layout: BufferLayout, memory: _Memory) -> None:
         self._layout = layout
-        # None from when it is given back: another step's from then on.
+        # None from when it is returned: it is another step's from then on.
         self._memory: _Memory | None = memory
-        self.views = memory.views
-        self.present = bytearray(len(layout.rows))
-        self.order: list[int] = []
-        self.tensors = len(layout.rows)
-        self.nbytes = layout.nbytes + 100 * len(layout.rows)
+        self._views = memory.views
+        self._present = bytearray(len(layout.slots))
+        # The positions in the order of delivery; empty when all were copied at once.
+        self._order: list[int] = []
+        self.tensors = len(layout.slots)
+        self.nbytes = layout.nbytes + 100 * len(layout.slots)
 
     def fill(self, tensors: list[torch.Tensor]) -> None:
-        """Copies all tensors at once."""
+        """Copy all tensors at once."""
         with torch.no_grad():
-            torch._foreach_copy_(self.views, tensors)
-        self.present = bytearray(b"\x01") * len(self.present)
+            torch._foreach_copy_(self._views, tensors)
+        self._present = bytearray(b"\x01") * len(self._present)
+
+    def put(self, position: int, tensor: torch.Tensor) -> None:
+        """Copy one tensor; a second one replaces the first."""
+        self._views[position].copy_(tensor)
+        self._present[position] = 1
+        self._order.append(position)
 
     def finish(self, batch: StepBatch) -> None:
-        whole = all(self.present)
-        positions = self._positions(batch.placed)
+        positions = self._execution_order(batch.placed)
         assert self._memory is not None
-        for group, matrix in zip(self._layout._groups, self._memory.matrices, strict=True):
-            layout, places = group.layout, positions[group.places_array]
+        whole, present = all(self._present), np.frombuffer(self._present, np.bool_)
+        for group, matrix in zip(self._layout.groups, self._memory.matrices, strict=True):
+            schema, order = group.schema, positions[group.positions]
             if not whole:
-                here = [row for row, place in enumerate(group.places) if self.present[place]]
-                if not here:
+                rows = np.flatnonzero(present[group.positions])
+                if not len(rows):
                     continue
-                if len(here) < len(group.places):
-                    matrix, places = matrix[here], places[here]
-                    layout = self._partial_layout(group, here)
-            self._add(batch, layout, matrix, group.want, places)
-        if not any(group.want.raw for group in self._layout._groups):
+                if len(rows) < len(group.positions):
+                    matrix, order = matrix[rows], order[rows]
+                    schema = self._layout.partial_schema(tuple(group.positions[rows].tolist()))
+            _add(batch, schema, matrix, group.request, order)
+        if not any(group.request.raw for group in self._layout.groups):
             # Everything is reduced: the memory can serve the next step at once.
             self.release()
 
-    def _positions(self, start: int) -> npt.NDArray[np.int64]:
-        """For each tensor when it came, counted from `start`."""
-        count = len(self.present)
-        positions = np.arange(start, start + count)
-        if self.order:
-            # A tensor that came twice holds what came last.
-            positions[self.order] = np.arange(start, start + len(self.order))
+    def _execution_order(self, start: int) -> npt.NDArray[np.int64]:
+        """Return for each tensor when it was delivered, counted from `start`."""
+        positions = np.arange(start, start + self.tensors)
+        if self._order:
+            # A tensor that was delivered twice counts once, where it was delivered last.
+            order = list(dict.fromkeys(reversed(self._order)))[::-1]
+            positions[order] = np.arange(start, start + len(order))
         return positions
 
-    def _partial_layout(self, group: _Group, here: list[int]) -> BlockSchema:
-        # Kept: the writer keeps what it knows about a layout too.
-        places = tuple(group.places[row] for row in here)
-        partial = self._layout._partial
-        if places not in partial:
-            if len(partial) >= _MOST_PARTIAL:
-                # Other parts of it at every step, as of a mixture of experts.
-                partial.clear()
-            partial[places] = self._layout._layout(places)
-        return partial[places]
-
-    @staticmethod
-    def _add(
-        batch: StepBatch,
-        layout: BlockSchema,
-        matrix: Array,
-        want: SaveRequest,
-        positions: npt.NDArray[np.int64],
-    ) -> None:
-        values = None
-        if want.raw:
-            values = [row.reshape(shape) for row, shape in zip(matrix, layout.shapes, strict=True)]
-            if values[0].nbytes >= _LARGE:
-                places = positions.tolist()
-                batch.entries.extend(
-                    make_entry(name, value, want, place)
-                    for name, value, place in zip(layout.names, values, places, strict=True)
-                )
-                return
-        numbers = compute_row_reductions(matrix, want.reductions) if want.reductions else {}
-        batch.blocks.append(Block(layout, values, numbers, positions))
-
     def release(self) -> None:
-        """Makes the memory free for another step, if it is not already."""
+        """Return the memory for another step, unless that has been done."""
         memory, self._memory = self._memory, None
         if memory is not None:
-            self._layout._free.append(memory)
+            self._layout.recycle(memory)
 
     def items(self) -> Iterator[tuple[str, SaveRequest, int]]:
-        for place, row in enumerate(self._layout.rows):
-            if self.present[place]:
-                nbytes = _count(row.shape) * row.dtype.itemsize
-                yield row.name, row.want, saved_bytes(nbytes, row.want)
+        for position, slot in enumerate(self._layout.slots):
+            if self._present[position]:
+                yield slot.name, slot.request, saved_bytes(slot.nbytes, slot.request)
 
     def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
-        if all(self.present):
-            return self._layout._totals
-        return [(want.collections, 1, size) for _, want, size in self.items()]
+        if all(self._present):
+            return self._layout.totals
+        return [(request.collections, 1, size) for _, request, size in self.items()]
 
 
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
+def _add(
+    batch: StepBatch,
+    schema: BlockSchema,
+    matrix: Array,
+    request: SaveRequest,
+    order: npt.NDArray[np.int64],
+) -> None:
+    """Add the rows of a matrix to a batch: one block, or an entry for each large raw tensor."""
+    values = None
+    if request.raw:
+        values = [row.reshape(shape) for row, shape in zip(matrix, schema.shapes, strict=True)]
+        if values[0].nbytes >= _LARGE:
+            batch.entries.extend(
+                make_entry(name, value, request, position)
+                for name, value, position in zip(schema.names, values, order.tolist(), strict=True)
+            )
+            return
+    numbers = compute_row_reductions(matrix, request.reductions) if request.reductions else {}
+    batch.blocks.append(Block(schema, values, numbers, order))

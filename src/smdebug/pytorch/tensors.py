@@ -1,8 +1,8 @@
-"""Tensors of PyTorch: what part of one is here, how it gets to the host, what its numbers are.
+"""PyTorch tensors: the local part of one, its copy on the host, its reductions.
 
-On the CPU a tensor is copied and everything else happens on the writer's thread. On an accelerator
-reductions are computed there, and come over, as raw tensors do, without waiting for the device: the
-writer's thread waits for the copy.
+On the CPU a tensor is copied and everything else happens on the writer thread. On an accelerator
+reductions are computed there and transferred, as raw tensors are, without synchronization: the
+writer thread waits for the copy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("smdebug.hook")
 
-# Types that torch's own conversion to numpy does not know, and the bits they are read as.
+# Types that torch's own conversion to NumPy does not support, and the integers of their bits.
 _EXTENDED = {
     torch.bfloat16: (torch.int16, np.dtype(ml_dtypes.bfloat16)),
     torch.float8_e4m3fn: (torch.uint8, np.dtype(ml_dtypes.float8_e4m3fn)),
@@ -40,32 +40,32 @@ DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     **{dtype: extended for dtype, (_, extended) in _EXTENDED.items()},
 }
 
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
 def local_tensor(tensor: torch.Tensor, name: str) -> torch.Tensor | None:
-    """Returns the part of a tensor that this process has, as a plain dense one without a graph.
+    """Return the part of a tensor that this process has, as a plain dense one without a graph.
 
-    None for what cannot be saved (it has no memory, or a type a run cannot hold); that is said
-    once for each name.
+    None for what cannot be saved (it has no memory, or an unsupported type), with one warning for
+    each name.
     """
     if tensor.requires_grad:
         tensor = tensor.detach()
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        tensor = _plain(tensor)
+        tensor = _unwrapped(tensor)
     if tensor.layout is not torch.strided or tensor.is_quantized:
         tensor = tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
     if tensor.device.type == "meta" or tensor.is_nested:
-        _say_not_saved(name, f"it is a {'nested' if tensor.is_nested else 'meta'} tensor")
+        _warn_not_saved(name, f"it is a {'nested' if tensor.is_nested else 'meta'} tensor")
         return None
     if tensor.dtype not in DTYPES:
-        _say_not_saved(name, f"tensors of {tensor.dtype} cannot be saved")
+        _warn_not_saved(name, f"tensors of {tensor.dtype} cannot be saved")
         return None
     return tensor
 
 
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    # A DTensor's shard; never a collective operation, which could wait for ever.
+def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    # A DTensor's shard; never a collective operation, which could wait forever.
     to_local = getattr(tensor, "to_local", None)
     local = to_local() if to_local is not None else tensor
     wait = getattr(local, "wait", None)
@@ -73,14 +73,14 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     return local.detach() if isinstance(local, torch.Tensor) else tensor
 
 
-def _say_not_saved(name: str, reason: str) -> None:
-    if name not in _said:
-        _said.add(name)
+def _warn_not_saved(name: str, reason: str) -> None:
+    if name not in _warned:
+        _warned.add(name)
         logger.warning("%s is not saved: %s", name, reason)
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:
-    """A view of a host tensor as an array."""
+    """Return a view of a host tensor as an array."""
     if tensor.dtype in _EXTENDED:
         bits, dtype = _EXTENDED[tensor.dtype]
         extended: Array = tensor.contiguous().view(bits).numpy().view(dtype)
@@ -91,52 +91,64 @@ def to_numpy(tensor: torch.Tensor) -> Array:
 
 
 class TensorCapture(SingleCapture):
-    """One tensor of the host that was copied.
+    """A copy of one host tensor.
 
     Args:
         name: its name.
         tensor: as `local_tensor` returns it.
-        want: what is saved of it.
+        request: what to save of it.
+        time: seconds since 1970, when it differs from the step's.
     """
 
-    def __init__(self, name: str, tensor: torch.Tensor, want: SaveRequest) -> None:
-        super().__init__(name, want, tensor.nbytes)
-        # contiguous() would return a contiguous tensor itself, which training goes on to use.
+    def __init__(
+        self, name: str, tensor: torch.Tensor, request: SaveRequest, time: float | None = None
+    ) -> None:
+        super().__init__(name, request, tensor.nbytes, time=time)
+        # contiguous() would return a contiguous tensor itself, which training continues to use.
         self._copy = tensor.clone(memory_format=torch.contiguous_format)
 
     def finish(self, batch: StepBatch) -> None:
         array = to_numpy(self._copy)
-        batch.entries.append(make_entry(self._name, array, self._want, batch.placed))
+        entry = make_entry(self._name, array, self._request, batch.placed, self._time)
+        batch.entries.append(entry)
 
 
 class DeviceTensorCapture(SingleCapture):
-    """One tensor of an accelerator: its reductions are computed there, its copy is under way.
+    """One tensor of an accelerator: its reductions are computed there, its copy is in flight.
 
-    Nothing here waits for the device. `send` starts the transfer of the numbers of many tensors
-    at once; `finish`, on the writer's thread, waits for it.
+    Nothing here waits for the device. `send` starts the transfer of the reductions of many tensors
+    at once; `finish`, on the writer thread, waits for it.
 
     Args:
         name: its name.
         tensor: as `local_tensor` returns it.
-        want: what is saved of it.
+        request: what to save of it.
+        time: seconds since 1970, when it differs from the step's.
     """
 
-    def __init__(self, name: str, tensor: torch.Tensor, want: SaveRequest) -> None:
-        whole = want.raw or want.histogram is not None
-        super().__init__(name, want, tensor.nbytes, tensor.nbytes if whole else 0)
+    def __init__(
+        self, name: str, tensor: torch.Tensor, request: SaveRequest, time: float | None = None
+    ) -> None:
+        whole = request.raw or request.histogram is not None
+        super().__init__(name, request, tensor.nbytes, tensor.nbytes if whole else 0, time)
         self._device = tensor.device
         self._shape = tuple(tensor.shape)
         self._dtype = DTYPES[tensor.dtype]
         self._copy = to_host(tensor) if whole else None
-        self._names = reductions_of(self._dtype, want)
+        self._names = reductions_of(self._dtype, request)
         self._numbers = device_reductions(tensor, self._names) if self._names else None
         self._ready: Any = None
+        self._sent = False
 
     @staticmethod
-    def send(taken: list[DeviceTensorCapture]) -> None:
-        """Starts bringing the reductions to the host: one transfer for each device and type."""
+    def send(captures: list[DeviceTensorCapture]) -> None:
+        """Start transferring the reductions to the host, once for each device and type.
+
+        Those that were sent before, and not handed over because of Ctrl-C, are left as they are.
+        """
+        unsent = [each for each in captures if not each._sent]
         groups: dict[tuple[torch.device, torch.dtype], list[DeviceTensorCapture]] = {}
-        for each in taken:
+        for each in unsent:
             if each._numbers is not None:
                 groups.setdefault((each._numbers.device, each._numbers.dtype), []).append(each)
         for group in groups.values():
@@ -146,9 +158,9 @@ class DeviceTensorCapture(SingleCapture):
             for each in group:
                 end = start + len(each._names)
                 each._numbers, start = host[start:end], end
-        events = {device: record_event(device) for device in {each._device for each in taken}}
-        for each in taken:
-            each._ready = events[each._device]
+        events = {device: record_event(device) for device in {each._device for each in unsent}}
+        for each in unsent:
+            each._ready, each._sent = events[each._device], True
 
     def finish(self, batch: StepBatch) -> None:
         wait_for(self._ready)
@@ -157,13 +169,14 @@ class DeviceTensorCapture(SingleCapture):
             numbers = dict(zip(self._names, self._numbers.tolist(), strict=True))
         value = None if self._copy is None else to_numpy(self._copy)
         entry = reduced_entry(
-            self._name, value, numbers, self._shape, self._dtype, self._want, batch.placed
-        )
+            self._name, value, numbers, self._shape, self._dtype, self._request, batch.placed,
+            self._time,
+        )  # fmt: skip
         batch.entries.append(entry)
 
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Starts copying a tensor to the host; `record_event` says when it is there."""
+    """Start copying a tensor to the host; wait for `record_event` before reading it."""
     on_device = tensor.device.type != "cpu"
     host = torch.empty(
         tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=on_device and _can_pin()
@@ -176,7 +189,7 @@ def _can_pin() -> bool:
 
 
 def record_event(device: torch.device) -> Any:
-    """Marks this point of the device's stream; None where a copy is complete when it returns."""
+    """Record an event in the device's stream; None where a copy is complete when it returns."""
     if device.type == "cpu" or not torch.accelerator.is_available():
         return None
     event = torch.Event(device.type)
@@ -185,13 +198,13 @@ def record_event(device: torch.device) -> Any:
 
 
 def wait_for(event: Any) -> None:
-    """Waits until the device has come to the mark; called on the writer's thread."""
+    """Wait until the device has reached the event; called on the writer thread."""
     if event is not None:
         event.synchronize()
 
 
 def device_reductions(tensor: torch.Tensor, names: tuple[str, ...]) -> torch.Tensor:
-    """Computes reductions where the tensor is: one small tensor, in the order of the names.
+    """Compute reductions on the tensor's device: one small tensor, in the order of the names.
 
     The same as `smdebug.reductions`, with the elements in float32 at least (float64 for 64-bit
     types), and the results in float64, where the device has it.
@@ -228,7 +241,7 @@ def _reduction(x: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def _scaled(x: torch.Tensor, name: str) -> torch.Tensor:
-    """A reduction by squares, which must neither overflow nor vanish."""
+    """Compute a reduction by squares, which must neither overflow nor underflow."""
     if not x.numel():
         return x.new_zeros(())
     scale = x.abs().amax()
@@ -270,7 +283,7 @@ _REDUCTIONS: dict[str, Any] = {
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
-    """Whether all of a tensor is finite; on an accelerator this waits for the device."""
+    """Return whether all elements are finite; on an accelerator this synchronizes."""
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return True
     if tensor.dtype.itemsize == 1:
