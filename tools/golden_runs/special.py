@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _ODD_FLOATS = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1 / 3, 1e-3, 448.0]
 
 
-def _as_it_is(array: Array) -> Callable[[Any], Any]:
+def _unchanged(array: Array) -> Callable[[Any], Any]:
     return lambda torch: array
 
 
@@ -85,7 +85,7 @@ def _arrays() -> dict[str, Array]:
 
 # Name, what makes the tensor that is given to the hook, and the array that it is.
 TENSORS: list[tuple[str, Callable[[Any], Any], Array]] = [
-    *((name, _as_it_is(array), array) for name, array in _arrays().items()),
+    *((name, _unchanged(array), array) for name, array in _arrays().items()),
     *(
         (f"torch_{dtype}/special", _as_torch(array, dtype), array)
         for dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
