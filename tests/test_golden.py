@@ -24,8 +24,8 @@ from tests.hook.numpy_hook import NumpyHook
 from tools.golden_runs.recorder import Recorder, Step
 
 from smdebug import SaveConfig, modes
-from smdebug.storage.compaction import compact_run
-from smdebug.storage.store import open_store
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.v2.compaction import compact_run
 
 if TYPE_CHECKING:
     from pathlib import Path

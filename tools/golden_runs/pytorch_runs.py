@@ -15,8 +15,8 @@ from torch import nn
 
 import smdebug.pytorch as smd
 from smdebug.reductions import REDUCTION_NAMES
-from smdebug.storage.compaction import compact_run
-from smdebug.storage.store import open_store
+from smdebug.storage.stores.base import open_store
+from smdebug.storage.v2.compaction import compact_run
 from tools.golden_runs.jobs import KILLED, Job, end_as_killed
 from tools.golden_runs.recorder import Step
 from tools.golden_runs.special import NAMES, REDUCED, TENSORS
