@@ -38,7 +38,6 @@ from smdebug.hook.previous_run import previous_tensor_names
 from smdebug.hook.resume import Resume
 from smdebug.hook.rules import HookRules, request_of
 from smdebug.hook.run_location import open_run, require_free, resolve_out_dir
-from smdebug.hook.sigterm import TERMINATION
 from smdebug.hook.stats import HookStats
 from smdebug.hook.steps import StepCounter, step_number
 from smdebug.hook.worker import CHIEF_WORKER, Worker
@@ -686,7 +685,6 @@ class BaseHook(HookCollections):
                 if self._output is None:
                     self._output = self._open_output(worker.name)
                 if not self.dry_run:
-                    TERMINATION.listen()
                     self._supervisor.start(self.out_dir, worker.workers, worker.chief)
                 if self._resume.continues and self._writes and not self.dry_run:
                     for collection, tensor in previous_tensor_names(self._store, worker.name):

@@ -7,11 +7,12 @@ import logging
 import os
 import threading
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 from smdebug.config import environment
 from smdebug.hook.errors import Entered
-from smdebug.hook.sigterm import TERMINATION
+from smdebug.hook.sigterm import SIGTERM_HANDLER
 
 if TYPE_CHECKING:
     from smdebug.hook.base import BaseHook
@@ -53,7 +54,7 @@ class Closing:
                 # Adapters keep things there for steps to come.
                 hook._plan.forget()
             atexit.unregister(hook._at_exit)
-            TERMINATION.forget(hook)
+            SIGTERM_HANDLER.forget(hook)
             self.done = True
             self._say(hook)
         hook._guard.raise_if_asked()
@@ -88,7 +89,7 @@ class Closing:
 
 def close_at_exit(hook: BaseHook) -> None:
     """Has a hook closed when the process ends, and left alone in a forked child."""
-    TERMINATION.watch(hook)
+    SIGTERM_HANDLER.watch(hook, partial(hook._close, interrupted=True))
     atexit.register(hook._at_exit)
     _hooks.add(hook)
 
