@@ -371,7 +371,7 @@ def save_checkpoint(directory: Path, hook: NumpyHook) -> None:
     # As if training had taken a while: otherwise a step may be over before it is time to look.
     checkpoints = hook._resume._checkpoints
     if checkpoints is not None:
-        checkpoints._looked = checkpoints._next_look = checkpoints._next_glance = -3600.0
+        checkpoints._next_check = checkpoints._next_scan = checkpoints._next_record = 0.0
     (directory / f"{hook.step}.pt").write_text("x" * (hook.step + 1), encoding="utf-8")
 
 
@@ -490,6 +490,6 @@ def test_a_run_inside_of_the_checkpoint_directory_is_no_checkpoint(
         hook.flush()
         checkpoint = hook._resume._checkpoints
         assert checkpoint is not None
-        checkpoint._looked = checkpoint._next_look = checkpoint._next_glance = -3600.0
+        checkpoint._next_check = checkpoint._next_scan = checkpoint._next_record = 0.0
     hook.close()
     assert not (checkpoints / "metadata.json").exists()

@@ -381,7 +381,7 @@ class BaseHook(HookCollections):
                     self._hand_over()
                     self._hand_over_early()
                     self._write_collections()
-                    self._resume.look(self.last_saved_step, self._publish, at_end=True)
+                    self._resume.record_checkpoint(self.last_saved_step, self._publish, at_end=True)
             if self._guard.failed is not None:
                 self._missing.add_rest(self._capture)
             self._closed = True
@@ -441,11 +441,11 @@ class BaseHook(HookCollections):
         self._make_ready()
         # All at once: what another thread saves in between would be of no step.
         with self._lock:
-            if self._capture is not None or self._resume.watches:
+            if self._capture is not None or self._resume.has_checkpoints:
                 with self._entered():
                     self._end_step()
-                    if self._resume.watches:
-                        self._resume.look(self.last_saved_step, self._publish)
+                    if self._resume.has_checkpoints:
+                        self._resume.record_checkpoint(self.last_saved_step, self._publish)
             with self._entered():
                 step = self._steps.advance(number)
                 if self._saves():

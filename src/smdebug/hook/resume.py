@@ -141,30 +141,28 @@ class Resume:
             self.stop()
 
     @property
-    def watches(self) -> bool:
-        """Whether there is a checkpoint directory to look at."""
+    def has_checkpoints(self) -> bool:
+        """Whether there is a checkpoint directory to check."""
         return self._checkpoints is not None
 
-    def look(
+    def record_checkpoint(
         self, last_saved_step: int | None, publish: Callable[[], None], at_end: bool = False
     ) -> None:
-        """Looks whether a checkpoint was written; called before a step begins.
+        """Record a checkpoint that was written; called before a step begins.
 
         Args:
             last_saved_step: the last step at which something was saved.
-            publish: publishes what was saved. A job that goes on behind a checkpoint does not save
-                again what came before.
-            at_end: there will be no more steps.
+            publish: publishes what was saved, and waits for it.
+            at_end: there are no more steps.
         """
         steps = self._steps
         if self._checkpoints is None:
             return
-        mark = self._checkpoints.look(steps.step, last_saved_step, at_end)
-        if mark is None:
-            return
-        now = mark.step == steps.step
-        counts = steps.mode_steps if now else steps.history.mode_steps_at(mark.step)
-        self._checkpoints.record(mark, counts, publish, self._keeps)
+        found = self._checkpoints.find_checkpoint(steps.step, last_saved_step, at_end)
+        if found is not None:
+            now = found.step == steps.step
+            counts = steps.mode_steps if now else steps.history.mode_steps_at(found.step)
+            self._checkpoints.record(found, counts, publish, self._keeps)
 
     def stop(self) -> None:
         """Looks no more."""
