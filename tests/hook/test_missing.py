@@ -14,7 +14,7 @@ from smdebug.hook.capture import StepCapture
 from smdebug.hook.missing import Missing
 from smdebug.hook.plan import SavePlan
 from smdebug.hook.stats import HookStats
-from smdebug.hook.step_history import Step
+from smdebug.hook.steps import Step
 from smdebug.mode_keys import ModeKeys
 
 

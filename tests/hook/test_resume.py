@@ -139,7 +139,7 @@ def test_the_format_of_the_run_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
         names = {path.suffix for path in (place / "index").rglob("*") if path.is_file()}
         assert names == {".json" if format == "v1" else ".parquet"}
         assert seen(create_trial(str(place))) == expected([TRAIN] * 2)
-    with pytest.raises(SMDebugValueError, match=r'format must be that of the run.*"v2"'):
+    with pytest.raises(SMDebugValueError, match=r'Cannot resume.*its format is "v2"'):
         NumpyHook(tmp_path / "v2", resume=True, format="v1")
     # The other way round works: the newer format comes first.
     third = NumpyHook(tmp_path / "v1", save_config=EVERY, resume=True, format="v2")

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from smdebug.config.options import HookOptions
     from smdebug.hook.capture import Capture
     from smdebug.hook.output import Output
-    from smdebug.hook.step_history import Step
+    from smdebug.hook.steps import Step
     from smdebug.mode_keys import ModeKeys
     from smdebug.reductions import Array
     from smdebug.storage.findings import Finding
@@ -465,7 +465,7 @@ class BaseHook(HookCollections):
         if self._capture is not None and self._capture.holds_anything:
             return
         self._capture = None
-        self._steps.take_back()
+        self._steps.cancel()
 
     def _end_step(self) -> None:
         """Gives the step before to the writer, if there is one; a failure does not keep it."""
@@ -680,7 +680,7 @@ class BaseHook(HookCollections):
             self._writes = self._is_writer(worker)
             self.collection_manager.set_num_workers(worker.workers if self.save_all_workers else 1)
             try:
-                if not self._resume.is_restored_as(worker.name, worker.workers):
+                if self._resume.must_restore(worker.name, worker.workers):
                     self.last_saved_step = self._resume.restore(worker.name, worker.workers)
                 if self._output is None:
                     self._output = self._open_output(worker.name)
@@ -694,7 +694,7 @@ class BaseHook(HookCollections):
                 raise
             except Exception as error:
                 self._guard.caught(error)
-            self._resume.ready(self._writes and not self.dry_run, keeps=worker.chief)
+            self._resume.ready(self._writes and not self.dry_run, writes_metadata=worker.chief)
             self._ready = True
 
     def _open_output(self, worker: str) -> Output | None:

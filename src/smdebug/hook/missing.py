@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from smdebug.hook.output import Output
     from smdebug.hook.plan import SavePlan
     from smdebug.hook.stats import HookStats
-    from smdebug.hook.step_history import Step
+    from smdebug.hook.steps import Step
 
 logger = logging.getLogger("smdebug.hook")
 

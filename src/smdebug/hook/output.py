@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from smdebug.hook.capture import Capture
     from smdebug.hook.sinks.base import StepSink
-    from smdebug.hook.step_history import Step
+    from smdebug.hook.steps import Step
     from smdebug.storage.stores.base import Store
 
 logger = logging.getLogger("smdebug.hook")
