@@ -30,7 +30,7 @@ from smdebug.hook.collections import HookCollections
 from smdebug.hook.current import set_hook
 from smdebug.hook.errors import Entered, ErrorPolicy
 from smdebug.hook.lifecycle import Closing, close_at_exit
-from smdebug.hook.missing import Missing
+from smdebug.hook.lost_steps import LostSteps
 from smdebug.hook.nan_trigger import watch
 from smdebug.hook.output import DryOutput
 from smdebug.hook.plan import SaveRequest
@@ -110,7 +110,9 @@ class BaseHook(HookCollections):
         # What a user saved before the step it is for began.
         self._early: StepCapture | None = None
         self._saved: dict[ModeKeys, int] = {}
-        self._missing = Missing()
+        # Those that were not handed over; the output knows which of the others are lost.
+        self._lost_steps = LostSteps()
+        self._forgot_plan = False
         self._collections_wait = 0.0
         self._writes = True
         # An earlier job has left a run here that was interrupted.
@@ -348,7 +350,9 @@ class BaseHook(HookCollections):
         if output is not None:
             output.update(stats)
         if self._guard.failed is not None:
-            self._missing.correct(stats, output)
+            lost = () if output is None else output.lost_steps()
+            stats.saved_steps = max(stats.saved_steps - len(lost), 0)
+            stats.lost_steps = self._lost_steps.union(lost).count
         return stats
 
     def close(self) -> None:
@@ -382,8 +386,7 @@ class BaseHook(HookCollections):
                     self._hand_over_early()
                     self._write_collections()
                     self._resume.record_checkpoint(self.last_saved_step, self._publish, at_end=True)
-            if self._guard.failed is not None:
-                self._missing.add_rest(self._capture)
+            self._lose_rest()
             self._closed = True
             self._capture = self._early = None
             if self._output is not None:
@@ -476,8 +479,7 @@ class BaseHook(HookCollections):
         except Exception:
             self._capture = None
             raise
-        if self._guard.failed is not None:
-            self._missing.add_rest(self._capture)
+        self._lose_rest()
         # Not after Ctrl-C: it is handed over once more, by `close` or by the next step.
         self._capture = None
 
@@ -495,17 +497,27 @@ class BaseHook(HookCollections):
 
     def _lose(self, step: Step) -> None:
         """Notes, after a failure, that a step is not saved, if it would have been."""
-        if self._early is not None:
-            self._missing.add(step.number)
-        elif self._writes:
-            self._missing.add_planned(step, self._plan)
+        plan = self._plan.at(step.mode, step.mode_step) if self._writes else None
+        if self._early is not None or (plan is not None and plan.saving):
+            self._lost_steps.add(step.number)
         self._early = None
-        self._missing.let_go(self._plan)
+        if not self._forgot_plan:
+            # Adapters keep things there for steps to come.
+            self._plan.forget()
+            self._forgot_plan = True
+
+    def _lose_rest(self) -> None:
+        """Notes, after a failure, that the rest of the present step is not saved, if any."""
+        capture = self._capture
+        if capture is not None and self._guard.failed is not None:
+            planned = capture.plan is not None and capture.plan.saving
+            if planned or capture.holds_anything:
+                self._lost_steps.add(capture.step.number)
 
     def _lose_saved(self) -> None:
         """Notes, after a failure, that what a user saves at the present step is not."""
         if self._guard.failed is not None and self._writes and not (self._closed or self._forked):
-            self._missing.add(self._steps.current().number)
+            self._lost_steps.add(self._steps.current().number)
 
     def _attempt(self, work: Callable[[], None]) -> None:
         """Does something for which others may need the lock; a failure goes to the guard."""
@@ -630,7 +642,7 @@ class BaseHook(HookCollections):
             elif finish:
                 self._output.finish_step()
         except Exception:
-            self._missing.add(self._capture.step.number)
+            self._lost_steps.add(self._capture.step.number)
             raise
 
     def _hand_over_early(self) -> None:
@@ -640,7 +652,7 @@ class BaseHook(HookCollections):
             try:
                 self._submit(early.step, early.time, early.taken, finish=False)
             except Exception:
-                self._missing.add(early.step.number)
+                self._lost_steps.add(early.step.number)
                 self._early = None
                 raise
         self._early = None

@@ -84,7 +84,11 @@ class Closing:
             logger.info("%s: %s", hook.out_dir, hook.stats())
         if hook._guard.failed is not None:
             output = hook._output or hook._last_output
-            hook._missing.say(hook.out_dir, output, hook._guard.failed)
+            lost = hook._lost_steps.union(() if output is None else output.lost_steps())
+            logger.warning(
+                "the run in %s is not complete (lost: %s): %s",
+                hook.out_dir, lost, hook._guard.failed,
+            )  # fmt: skip
 
 
 def close_at_exit(hook: BaseHook) -> None:
