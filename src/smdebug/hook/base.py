@@ -36,7 +36,7 @@ from smdebug.hook.output import DryOutput
 from smdebug.hook.plan import SaveRequest
 from smdebug.hook.previous_run import previous_tensor_names
 from smdebug.hook.resume import Resume
-from smdebug.hook.rules import HookRules, request_of
+from smdebug.hook.rules import HookRules, stop_request_for
 from smdebug.hook.run_location import open_run, require_free, resolve_out_dir
 from smdebug.hook.stats import HookStats
 from smdebug.hook.steps import StepCounter, step_number
@@ -604,8 +604,8 @@ class BaseHook(HookCollections):
         """Stops in the middle of a step because of something the hook itself has seen."""
         self.flush()
         # Not under the lock: a rule that is at work may save something itself.
-        finding = self._supervisor.seen(finding)
-        self._obey(request_of(finding))
+        finding = self._supervisor.record_finding(finding)
+        self._obey(stop_request_for(finding))
 
     # ---- inside
 

@@ -63,7 +63,7 @@ class Closing:
         output, supervisor = hook._last_output, hook._supervisor
         # Not under the hook's lock: training goes on, and rules at work may save something.
         closing = Entered(self._lock, hook._stats, hook._guard)
-        if supervisor.must_end_first:
+        if supervisor.closes_before_run:
             with closing:
                 if output is not None and hook._guard.failed is None:
                     output.finish_step()
@@ -74,7 +74,7 @@ class Closing:
                 # In a SageMaker job the platform says when the job is over.
                 end = hook._worker().chief and not environment.in_sagemaker()
                 output.close(end, interrupted)
-        if not supervisor.must_end_first:
+        if not supervisor.closes_before_run:
             # Only now is everything there that the rules have to look at.
             hook._attempt(supervisor.close)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from smdebug.hook.capture import pending_batch
-from smdebug.hook.stats import CollectionStats, HookStats, shown_bytes
+from smdebug.hook.stats import CollectionStats, HookStats, format_bytes
 from smdebug.storage.writer.thread import RunWriter
 from smdebug.storage.writer_lock import WriterLock
 
@@ -142,7 +142,7 @@ class DryOutput:
         logger.warning(
             "dry run: step %d (%s) would save %d tensors, %s: %s",
             step.number, step.mode.name, len(items),
-            shown_bytes(sum(size for _, _, size in items)), ", ".join(shown),
+            format_bytes(sum(size for _, _, size in items)), ", ".join(shown),
         )  # fmt: skip
 
     def finish_step(self) -> None:
