@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,10 +26,10 @@ ENTRY = {
 
 
 def look(directory: CheckpointDirectory, step: int) -> int | None:
-    """Looks at once, whatever the last look took; returns the step of a new checkpoint."""
-    directory._looked = directory._next_look = directory._next_glance = -3600.0
-    mark = directory.look(step, None)
-    return None if mark is None else mark.step
+    """Checks at once, whatever the last check took; returns the step of a new checkpoint."""
+    directory._next_check = directory._next_scan = directory._next_record = 0.0
+    found = directory.find_checkpoint(step, None)
+    return None if found is None else found.step
 
 
 def write(path: Path, text: str = "x") -> None:
@@ -111,106 +110,134 @@ def test_the_run_itself_is_no_checkpoint(tmp_path: Path) -> None:
     assert look(directory, 1) is None
 
 
-def test_files_by_the_hundreds_are_looked_at_in_several_goes(tmp_path: Path) -> None:
-    for number in range(2 * checkpoint._FILES_AT_ONCE + 10):
-        write(tmp_path / f"{number % 7}" / f"{number}.pt")
+def test_at_the_end_everything_is_checked(tmp_path: Path) -> None:
     directory = CheckpointDirectory(str(tmp_path))
-    assert directory._known is None
-    assert [look(directory, step) for step in range(2)] == [None, None]
-    assert directory._known is not None
-    write(tmp_path / "new.pt")
-    steps = [look(directory, 10 + step) for step in range(3)]
-    # Seen at the third, and told by its time that it was there before the first.
-    assert steps == [None, None, 10]
-    # At the end everything is looked at.
-    write(tmp_path / "last.pt")
-    mark = directory.look(20, 19, at_end=True)
-    assert mark is not None
-    assert (mark.step, mark.last_saved_step) == (20, 19)
+    directory._next_check = directory._next_scan = directory._next_record = float("inf")
+    write(tmp_path / "deep" / "last.pt")
+    found = directory.find_checkpoint(20, 19, at_end=True)
+    assert found is not None
+    assert (found.step, found.last_saved_step) == (20, 19)
 
 
-def test_a_late_look_tells_the_step_by_the_time_of_the_file(tmp_path: Path) -> None:
-    write(tmp_path / "old.pt")
+def test_a_late_scan_tells_the_step_by_the_time_of_the_file(tmp_path: Path) -> None:
+    write(tmp_path / "deep" / "a.pt")
     directory = CheckpointDirectory(str(tmp_path))
-    directory._next_look = directory._next_glance = time.perf_counter() + 3600
-    for step in range(3):
-        assert directory.look(step, None) is None
-    # As of a file system whose clock has another resolution, and in step 3.
-    write(tmp_path / "new.pt")
-    changed = (tmp_path / "new.pt").stat().st_ctime_ns
-    while time.time_ns() <= changed:
-        pass
-    for step in range(3, 8):
-        assert directory.look(step, None) is None
-    directory._changes.clear()
-    directory._marks = type(directory._marks)(
-        mark._replace(
-            since=changed + (mark.step - 4) * 10**9, until=changed + (mark.step - 3) * 10**9
-        )
-        for mark in directory._marks
+    directory._next_check = float("inf")
+    for step in range(8):
+        assert directory.find_checkpoint(step, None) is None
+    # Steps of a second each, and the file is written in the fourth of them.
+    write(tmp_path / "deep" / "a.pt", "longer")
+    changed = (tmp_path / "deep" / "a.pt").stat().st_ctime_ns
+    directory._scanned = changed - 3 * 10**9 - 10**8
+    directory._steps = type(directory._steps)(
+        each._replace(end=directory._scanned + (each.step + 1) * 10**9) for each in directory._steps
     )
     assert look(directory, 8) == 3
 
 
-def test_looks_take_a_hundredth_of_the_time(tmp_path: Path) -> None:
-    for number in range(200):
-        write(tmp_path / f"{number}.pt")
+def test_the_longest_of_the_steps_that_the_clock_of_files_cannot_tell_apart(tmp_path: Path) -> None:
     directory = CheckpointDirectory(str(tmp_path))
-    for _ in range(20):
-        # What looks are thought to cost grows to what they do cost.
-        directory._looked = directory._next_look = directory._next_glance = -3600.0
-        began = time.perf_counter()
-        directory.look(0, None)
-        took = time.perf_counter() - began
-    assert 1e-4 < directory._look_cost <= took
-    looked = directory._looked
-    assert directory._next_glance >= began + 200 * directory._glance_cost
-    # A look that takes long, so that no pause of this process counts. Too early for another:
-    directory._look_cost = 10.0
-    assert directory.look(1, None) is None
-    assert directory._looked == looked
-    # Nothing has changed at a glance, so there is more time; otherwise it is time by now.
-    directory._looked = time.perf_counter() - 500 * directory._look_cost
-    looked = directory._looked
-    directory._next_glance = -3600.0
-    assert directory.look(2, None) is None
-    assert directory._looked == looked
-    write(tmp_path / "new.pt")
-    directory._looked = time.perf_counter() - 500 * directory._look_cost
-    directory._next_glance = -3600.0
-    mark = directory.look(3, None)
-    assert mark is not None
-    assert mark.step == 3
+    start = directory._scanned
+    ends = [10**6, 2 * 10**6, 5 * 10**6, 6 * 10**6, 30 * 10**6]
+    directory._steps.extend(
+        checkpoint.FinishedStep(start + end, step, None) for step, end in enumerate(ends)
+    )
+
+    def step_at(moment: int) -> int:
+        return directory._step_at(start + moment).step
+
+    # Those up to 10 ms later are possible, because the clock of files may be that late.
+    assert step_at(1) == 4
+    assert step_at(-5 * 10**6) == 2
+    # The directory has changed at a moment that is known better.
+    directory._change = (start + 10**6, start + 2 * 10**6)
+    assert step_at(1) == 1
+    assert step_at(20 * 10**6) == 4
 
 
-def test_a_glance_tells_steps_that_are_shorter_than_the_clock_of_files(tmp_path: Path) -> None:
-    write(tmp_path / "old.pt")
+def test_a_change_of_the_directory_tells_steps_shorter_than_the_clock_of_files(
+    tmp_path: Path,
+) -> None:
     directory = CheckpointDirectory(str(tmp_path))
-    assert look(directory, 0) is None
-    directory._next_look = time.perf_counter() + 3600
+    directory._next_record = float("inf")
     for step in range(1, 9):
         if step == 5:
             write(tmp_path / "new.pt")
-        directory._next_glance = 0.0
-        assert directory.look(step, None) is None
-    # By its time, the file could have been written in any of them.
-    os.utime(tmp_path / "new.pt", ns=(1, 1))
-    assert len(directory._changes) == 1
-    after, until = directory._changes[0]
-    inside = [mark.step for mark in directory._marks if after < mark.until <= until]
-    assert inside == [5]
-    first = directory._mark_at(directory._marks[0].since)
-    assert first is not None
-    assert first.step == 5
+            # By its time, the file could have been written in any of them.
+            os.utime(tmp_path / "new.pt", ns=(1, 1))
+        directory._next_check = 0.0
+        assert directory.find_checkpoint(step, None) is None
+    assert look(directory, 9) == 5
+
+
+class Clock:
+    """Stands in for the module `time`: it goes on by what something is said to take."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+        self.spent = 0.0
+
+    def perf_counter(self) -> float:
+        return self.seconds
+
+    def time_ns(self) -> int:
+        return int(self.seconds * 1e9)
+
+    def spend(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.spent += seconds
+
+
+@pytest.mark.parametrize("files", [10, 100_000])
+@pytest.mark.parametrize("stat_seconds", [1e-6, 0.05])
+def test_checks_take_a_hundredth_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int, stat_seconds: float
+) -> None:
+    clock = Clock()
+    stat, walk = os.stat, os.walk
+
+    def slow_stat(path: Any) -> Any:
+        clock.spend(stat_seconds)
+        return stat(path)
+
+    def slow_walk(path: Any) -> Any:
+        clock.spend(files * 5e-6)
+        return walk(path)
+
+    monkeypatch.setattr(checkpoint, "time", clock)
+    monkeypatch.setattr(os, "stat", slow_stat)
+    monkeypatch.setattr(os, "walk", slow_walk)
+    directory = CheckpointDirectory(str(tmp_path))
+    began, clock.spent = clock.seconds, 0.0
+    for step in range(200_000):
+        clock.seconds += 1e-4
+        assert directory.find_checkpoint(step, None) is None
+    assert 0 < clock.spent < 0.012 * (clock.seconds - began)
+
+
+def test_files_that_change_at_every_step_do_not_hold_training_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(checkpoint, "time", clock)
+    directory = CheckpointDirectory(str(tmp_path))
+    began = clock.seconds
+    for step in range(2000):
+        clock.seconds += 1e-3
+        write(tmp_path / f"{step % 100}.pt", "x" * step)
+        found = directory.find_checkpoint(step, None)
+        if found is not None:
+            directory.record(found, {GLOBAL: step}, lambda: clock.spend(0.05))
+    assert 0 < clock.spent < 0.15 * (clock.seconds - began)
 
 
 def test_an_entry_is_that_of_smdebug_1(tmp_path: Path) -> None:
     directory = CheckpointDirectory(str(tmp_path))
     write(tmp_path / "a.pt")
-    mark = directory.look(3, 2, at_end=True)
-    assert mark is not None
+    found = directory.find_checkpoint(3, 2, at_end=True)
+    assert found is not None
     published: list[int] = []
-    directory.record(mark, {GLOBAL: 3, TRAIN: 2, EVAL: 0}, lambda: published.append(1))
+    directory.record(found, {GLOBAL: 3, TRAIN: 2, EVAL: 0}, lambda: published.append(1))
     assert published == [1]
     assert entries_of(tmp_path) == [
         {
@@ -223,9 +250,9 @@ def test_an_entry_is_that_of_smdebug_1(tmp_path: Path) -> None:
     again = CheckpointDirectory(str(tmp_path))
     assert again.read() == CheckpointState(3, {GLOBAL: 3, TRAIN: 2, EVAL: 0}, 2, 0)
     write(tmp_path / "b.pt")
-    mark = again.look(5, None, at_end=True)
-    assert mark is not None
-    again.record(mark, {GLOBAL: 5}, lambda: None)
+    found = again.find_checkpoint(5, None, at_end=True)
+    assert found is not None
+    again.record(found, {GLOBAL: 5}, lambda: None)
     assert [entry["training-run"] for entry in entries_of(tmp_path)] == [0, 1]
     assert entries_of(tmp_path)[1]["latest-global-step-saved"] is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pt", "b.pt", "metadata.json"]
@@ -234,14 +261,14 @@ def test_an_entry_is_that_of_smdebug_1(tmp_path: Path) -> None:
 def test_a_failure_to_publish_keeps_nothing(tmp_path: Path) -> None:
     directory = CheckpointDirectory(str(tmp_path))
     write(tmp_path / "a.pt")
-    mark = directory.look(3, 2, at_end=True)
-    assert mark is not None
+    found = directory.find_checkpoint(3, 2, at_end=True)
+    assert found is not None
 
     def fail() -> None:
         raise OSError("no space")
 
     with pytest.raises(OSError, match="no space"):
-        directory.record(mark, {GLOBAL: 3}, fail)
+        directory.record(found, {GLOBAL: 3}, fail)
     assert not (tmp_path / "metadata.json").exists()
 
 
@@ -254,18 +281,18 @@ def test_the_largest_step_counts_and_a_rewind_forgets_larger_ones(tmp_path: Path
     assert (state.step, state.training_run) == (9, 2)
     directory.rewind(6)
     write(tmp_path / "a.pt")
-    mark = directory.look(7, 7, at_end=True)
-    assert mark is not None
-    directory.record(mark, {GLOBAL: 7}, lambda: None)
+    found = directory.find_checkpoint(7, 7, at_end=True)
+    assert found is not None
+    directory.record(found, {GLOBAL: 7}, lambda: None)
     assert [entry["latest-global-step-seen"] for entry in entries_of(tmp_path)] == [4, 6, 7]
 
 
 def test_the_file_does_not_grow_for_ever(tmp_path: Path) -> None:
-    write(tmp_path / "metadata.json", json.dumps([ENTRY] * checkpoint._MOST_ENTRIES))
+    write(tmp_path / "metadata.json", json.dumps([ENTRY] * checkpoint._MAX_ENTRIES))
     directory = CheckpointDirectory(str(tmp_path))
     directory.read()
-    directory.record(checkpoint.StepInterval(0, 0, 8, 8), {GLOBAL: 8}, lambda: None)
-    assert len(entries_of(tmp_path)) == checkpoint._MOST_ENTRIES
+    directory.record(checkpoint.FinishedStep(0, 8, 8), {GLOBAL: 8}, lambda: None)
+    assert len(entries_of(tmp_path)) == checkpoint._MAX_ENTRIES
     assert entries_of(tmp_path)[-1]["latest-global-step-seen"] == 8
 
 
@@ -300,7 +327,7 @@ def test_a_broken_file_is_as_none_and_is_replaced(
     with caplog.at_level(logging.WARNING):
         assert directory.read() is None
     assert str(tmp_path / "metadata.json") in caplog.text
-    directory.record(checkpoint.StepInterval(0, 0, 8, 8), {GLOBAL: 8}, lambda: None)
+    directory.record(checkpoint.FinishedStep(0, 8, 8), {GLOBAL: 8}, lambda: None)
     assert len(entries_of(tmp_path)) == 1
 
 
@@ -312,8 +339,8 @@ def test_a_file_of_somebody_else_stays(
     directory = CheckpointDirectory(str(tmp_path))
     with caplog.at_level(logging.WARNING):
         assert directory.read() is None
-    assert "it stays as it is" in caplog.text
-    directory.record(checkpoint.StepInterval(0, 0, 8, 8), {GLOBAL: 8}, lambda: None)
+    assert "it is not replaced" in caplog.text
+    directory.record(checkpoint.FinishedStep(0, 8, 8), {GLOBAL: 8}, lambda: None)
     assert (tmp_path / "metadata.json").read_text(encoding="utf-8") == FOREIGN[kind]
 
 
@@ -321,7 +348,7 @@ def test_a_file_beyond_all_measure_is_not_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (tmp_path / "metadata.json").open("wb") as file:
-        file.truncate(checkpoint._MOST_BYTES + 1)
+        file.truncate(checkpoint._MAX_BYTES + 1)
     directory = CheckpointDirectory(str(tmp_path))
     assert directory.read() is None
     assert "more than" in caplog.text
@@ -332,5 +359,5 @@ def test_a_file_that_cannot_be_written_is_said_once(
 ) -> None:
     directory = CheckpointDirectory(str(tmp_path / "missing"))
     for step in (8, 9):
-        directory.record(checkpoint.StepInterval(0, 0, step, step), {GLOBAL: step}, lambda: None)
-    assert caplog.text.count("cannot be kept") == 1
+        directory.record(checkpoint.FinishedStep(0, step, step), {GLOBAL: step}, lambda: None)
+    assert caplog.text.count("Cannot record") == 1

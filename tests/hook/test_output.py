@@ -20,7 +20,7 @@ from smdebug.hook.capture import (
 from smdebug.hook.output import DryOutput, RunOutput
 from smdebug.hook.plan import SaveRequest
 from smdebug.hook.stats import CollectionStats, HookStats
-from smdebug.hook.step_history import Step
+from smdebug.hook.steps import Step
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import BlockSchema
 from smdebug.storage.format.keys import END_KEY

@@ -139,7 +139,7 @@ def test_the_format_of_the_run_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
         names = {path.suffix for path in (place / "index").rglob("*") if path.is_file()}
         assert names == {".json" if format == "v1" else ".parquet"}
         assert seen(create_trial(str(place))) == expected([TRAIN] * 2)
-    with pytest.raises(SMDebugValueError, match=r'format must be that of the run.*"v2"'):
+    with pytest.raises(SMDebugValueError, match=r'Cannot resume.*its format is "v2"'):
         NumpyHook(tmp_path / "v2", resume=True, format="v1")
     # The other way round works: the newer format comes first.
     third = NumpyHook(tmp_path / "v1", save_config=EVERY, resume=True, format="v2")
@@ -378,7 +378,7 @@ def save_checkpoint(directory: Path, hook: NumpyHook) -> None:
     # As if training had taken a while: otherwise a step may be over before it is time to look.
     checkpoints = hook._pipeline.run.resume._checkpoints
     if checkpoints is not None:
-        checkpoints._looked = checkpoints._next_look = checkpoints._next_glance = -3600.0
+        checkpoints._next_check = checkpoints._next_scan = checkpoints._next_record = 0.0
     (directory / f"{hook.step}.pt").write_text("x" * (hook.step + 1), encoding="utf-8")
 
 
@@ -497,6 +497,6 @@ def test_a_run_inside_of_the_checkpoint_directory_is_no_checkpoint(
         hook.flush()
         checkpoint = hook._pipeline.run.resume._checkpoints
         assert checkpoint is not None
-        checkpoint._looked = checkpoint._next_look = checkpoint._next_glance = -3600.0
+        checkpoint._next_check = checkpoint._next_scan = checkpoint._next_record = 0.0
     hook.close()
     assert not (checkpoints / "metadata.json").exists()

@@ -159,7 +159,7 @@ def test_rules_look_again_after_a_failure(tmp_path: Path, caplog: pytest.LogCapt
     hook = NumpyHook(tmp_path, rules=["VanishingGradient"], save_config={"save_interval": 1})
     hook.run(gradient__a=SMALL)
     hook.flush()
-    watching = hook._pipeline.rules._watch
+    watching = hook._pipeline.rules._thread
     assert watching is not None
     # As a network that is down for a while.
     folder = tmp_path / "index" / "000000000"
@@ -167,7 +167,7 @@ def test_rules_look_again_after_a_failure(tmp_path: Path, caplog: pytest.LogCapt
     damaged = folder / "000000000000-000099_worker_0.parquet"
     damaged.write_bytes(b"no index")
     for _ in range(2):
-        watching.look()
+        watching.evaluate()
     damaged.unlink()
     hook.run(gradient__a=SMALL)
     hook.close()
@@ -202,13 +202,13 @@ def test_rules_judge_their_own_job_only(tmp_path: Path, format: str) -> None:
         second.run(gradient__a=SMALL if step >= 10 else np.ones(4))
         if step in (8, 11):
             second.flush()
-            watch = second._pipeline.rules._watch
+            watch = second._pipeline.rules._thread
             assert watch is not None
             deadline = time.monotonic() + 60
             # A look may be put off when the one before took long.
             while second.rule_report() is None or second.rule_report().last_step < step:
                 assert time.monotonic() < deadline
-                watch.look()
+                watch.evaluate()
             assert second.rule_report().last_step == step
         assert bool(second.findings()) == (step == 11)
     with pytest.raises(RuleEvaluationConditionMet) as stopped:
@@ -280,15 +280,15 @@ def test_a_request_in_a_bucket(bucket: str) -> None:
     steps = StepCounter()
     supervisor = HookRules(None, HookOptions(), store, steps)
     supervisor.start(url, 1, chief=True)
-    assert supervisor._control is not None
-    assert supervisor._control.interval == 10.0
+    assert supervisor._listener is not None
+    assert supervisor._listener.interval == 10.0
     # Looks at once instead of after ten seconds.
-    supervisor._control.interval = 0.01
-    supervisor._control._ended.set()
-    supervisor._control._thread.join()
-    supervisor._control._ended.clear()
+    supervisor._listener.interval = 0.01
+    supervisor._listener._closed.set()
+    supervisor._listener._thread.join()
+    supervisor._listener._closed.clear()
     write_stop(store, StopRequest("enough"))
-    supervisor._control._run()
+    supervisor._listener._run()
     assert supervisor.request is not None
     assert supervisor.request.reason == "enough"
 
@@ -299,7 +299,7 @@ def test_workers_that_train_together_stop_at_one_step() -> None:
     chief.start("memory://x", 2, chief=True)
     for _ in range(100):
         steps.advance()
-    chief._found(Finding("NonFinite", 90, "x is NaN", "x"))
+    chief._on_finding(Finding("NonFinite", 90, "x is NaN", "x"))
     (key,) = list_stops(store)
     request = read_stop(store, key)
     assert request.at_step is not None
@@ -308,7 +308,7 @@ def test_workers_that_train_together_stop_at_one_step() -> None:
     # Another worker hears of it, and waits for the step.
     others = StepCounter()
     other = HookRules(None, HookOptions(), store, others)
-    other._asked(request)
+    other._on_request(request)
     while others.step + 1 < request.at_step:
         assert not other.due()
         others.advance()
@@ -334,9 +334,9 @@ def test_an_evaluation_of_the_first_worker_alone_does_not_count() -> None:
     steps.set_mode(ModeKeys.EVAL)
     for _ in range(1000):
         steps.advance()
-    chief._found(Finding("NonFinite", 3, "x is NaN", "x"))
+    chief._on_finding(Finding("NonFinite", 3, "x is NaN", "x"))
     (key,) = list_stops(store)
-    assert other._asked(read_stop(store, key))
+    assert other._on_request(read_stop(store, key))
     steps.set_mode(ModeKeys.TRAIN)
     trained = []
     for supervisor, counter in ((chief, steps), (other, others)):
@@ -353,11 +353,11 @@ def test_a_request_without_a_step_is_given_one_by_the_first_worker() -> None:
     (chief, steps), (other, _) = a_job(store, 2, chief=True), a_job(store, 2, chief=False)
     steps.advance()
     # The other one hears of it first, and waits for what the first one says.
-    assert not other._asked(StopRequest("enough", rule="Mine"))
+    assert not other._on_request(StopRequest("enough", rule="Mine"))
     assert other.request is None
-    assert chief._asked(StopRequest("enough", rule="Mine"))
+    assert chief._on_request(StopRequest("enough", rule="Mine"))
     (key,) = list_stops(store)
-    assert other._asked(read_stop(store, key))
+    assert other._on_request(read_stop(store, key))
     assert other.request == chief.request
     assert chief.request is not None
     assert (chief.request.reason, chief.request.rule) == ("enough", "Mine")
@@ -369,19 +369,19 @@ def test_a_request_without_a_step_is_given_one_by_the_first_worker() -> None:
 
 def test_a_slow_start_does_not_make_the_margin_short() -> None:
     chief, steps = a_job(MemoryStore(), 2, chief=True)
-    assert chief._control is not None
-    chief._control.close()
-    chief._control._thread.join()
-    chief._control.interval = 1.0
+    assert chief._listener is not None
+    chief._listener.close()
+    chief._listener._thread.join()
+    chief._listener.interval = 1.0
     # An hour for the first step, then a hundred in a second.
-    chief._sampled = (time.monotonic() - 3601, 0)
+    chief._measured = (time.monotonic() - 3601, 0)
     steps.advance()
-    chief._sample()
-    chief._sampled = (time.monotonic() - 1, 1)
+    chief._measure_rate()
+    chief._measured = (time.monotonic() - 1, 1)
     for _ in range(100):
         steps.advance()
-    chief._sample()
-    chief._found(Finding("NonFinite", 3, "x is NaN", "x"))
+    chief._measure_rate()
+    chief._on_finding(Finding("NonFinite", 3, "x is NaN", "x"))
     assert chief.request is not None
     assert chief.request.at_step is not None
     assert chief.request.at_step - 101 > 250
@@ -389,15 +389,15 @@ def test_a_slow_start_does_not_make_the_margin_short() -> None:
 
 def test_the_pace_is_of_steps_that_took_place_whatever_their_numbers() -> None:
     chief, steps = a_job(MemoryStore(), 2, chief=True)
-    assert chief._control is not None
-    chief._control.close()
-    chief._control._thread.join()
-    chief._control.interval = 1.0
+    assert chief._listener is not None
+    chief._listener.close()
+    chief._listener._thread.join()
+    chief._listener.interval = 1.0
     # Training that goes on from a model of 8,000 rounds.
-    chief._sampled = (time.monotonic() - 1, 0)
+    chief._measured = (time.monotonic() - 1, 0)
     steps.advance(8000)
-    chief._sample()
-    chief._found(Finding("NonFinite", 8000, "x is NaN", "x"))
+    chief._measure_rate()
+    chief._on_finding(Finding("NonFinite", 8000, "x is NaN", "x"))
     assert chief.request is not None
     assert chief.request.at_step is not None
     assert 8002 <= chief.request.at_step < 8020
@@ -424,11 +424,11 @@ hook = NumpyHook(sys.argv[1], rules=[Saves], save_config={"save_interval": 1}, f
 for _ in range(5):
     hook.run(loss=np.float32(1))
 at_work.wait(60)
-seen = hook._pipeline.rules.seen
+seen = hook._pipeline.rules.record_finding
 def told(finding):
     stopping.set()
     return seen(finding)
-hook._pipeline.rules.seen = told
+hook._pipeline.rules.record_finding = told
 try:
     hook._pipeline.stop_now(Finding("NonFinite", 4, "x is NaN", "x"))
 except RuleEvaluationConditionMet:
@@ -448,8 +448,8 @@ def test_a_rule_that_saves_something_while_the_hook_stops(tmp_path: Path) -> Non
 def test_a_rule_that_takes_for_ever_does_not_keep_a_script_from_ending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watch, "_PATIENCE", 0.2)
-    monkeypatch.setattr(watch, "_SAYS_SO", 0.1)
+    monkeypatch.setattr(watch, "_CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(watch, "_LOG_AFTER_SECONDS", 0.1)
     waits = threading.Event()
 
     class Slow(Rule):
@@ -460,7 +460,7 @@ def test_a_rule_that_takes_for_ever_does_not_keep_a_script_from_ending(
     hook.run(loss=np.float32(1))
     # Its last look is the one that does not end.
     hook.close()
-    assert "still at work" in caplog.text
+    assert "still running" in caplog.text
     waits.set()
 
 
@@ -470,9 +470,9 @@ def test_what_the_rules_have_found_already_is_not_found_twice(tmp_path: Path) ->
     )
     hook.run(gradient__a=np.full(4, np.nan))
     hook.flush()
-    rules = hook._pipeline.rules._watch
+    rules = hook._pipeline.rules._thread
     assert rules is not None
-    rules.look()
+    rules.evaluate()
     (known,) = hook.findings()
     with pytest.raises(RuleEvaluationConditionMet) as stopped:
         hook._pipeline.stop_now(Finding("NonFinite", 0, "another sentence", "gradient/a"))
@@ -485,13 +485,13 @@ def test_threads_end_with_the_hook(tmp_path: Path) -> None:
     hook = NumpyHook(tmp_path, rules=["VanishingGradient"])
     hook.run(gradient__a=SMALL)
     names = {thread.name for thread in set(threading.enumerate()) - before}
-    assert {"smdebug-control", "smdebug-rules"} <= names
-    control = hook._pipeline.rules._control
+    assert {"smdebug-stop-listener", "smdebug-rules"} <= names
+    control = hook._pipeline.rules._listener
     hook.close()
     assert control is not None
     control._thread.join(LIMIT)
     assert not {thread.name for thread in set(threading.enumerate()) - before} & {
-        "smdebug-control", "smdebug-rules",
+        "smdebug-stop-listener", "smdebug-rules",
     }  # fmt: skip
 
 
@@ -545,9 +545,9 @@ def test_rules_over_a_run_in_a_bucket(bucket: str) -> None:
     for step in range(4):
         hook.run(gradient__a=SMALL if step == 3 else np.ones(4))
     hook.flush()
-    watch = hook._pipeline.rules._watch
+    watch = hook._pipeline.rules._thread
     assert watch is not None
-    watch.look()
+    watch.evaluate()
     with pytest.raises(RuleEvaluationConditionMet, match="step 3"):
         hook.run(gradient__a=SMALL)
     trial = create_trial(url)

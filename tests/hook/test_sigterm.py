@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import socket
 import threading
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.hook.numpy_hook import NumpyHook
 
-from smdebug.hook.sigterm import TERMINATION
+from smdebug.hook.sigterm import SIGTERM_HANDLER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _nobody_handles_it() -> Iterator[None]:
     # Whatever hooks other tests of this process have left open.
-    TERMINATION._hooks.clear()
-    TERMINATION._stop_listening()
+    for hook, _ in list(SIGTERM_HANDLER.hooks.values()):
+        SIGTERM_HANDLER.forget(hook)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, before)
@@ -35,7 +36,7 @@ def wake_up() -> int:
 
 
 def is_ours() -> bool:
-    return signal.getsignal(signal.SIGTERM) == TERMINATION._on_signal
+    return signal.getsignal(signal.SIGTERM) == SIGTERM_HANDLER._on_signal
 
 
 def test_the_last_hook_that_is_closed_leaves_everything_as_it_was(tmp_path: Path) -> None:
@@ -114,3 +115,17 @@ def test_other_threads_leave_it_alone(tmp_path: Path) -> None:
     assert is_ours()
     NumpyHook(tmp_path / "3").close()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_forked_child_dies_from_it_and_masks_stay_as_they_were(tmp_path: Path) -> None:
+    hook = NumpyHook(tmp_path / "run")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    pid = os.fork()
+    if pid == 0:
+        masks = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        is_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and wake_up() == -1
+        os._exit(0 if masks == before and is_default else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    assert is_ours()
+    hook.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from smdebug.hook.stats import CollectionStats, HookStats, shown_bytes
+from smdebug.hook.stats import CollectionStats, HookStats, format_bytes
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from smdebug.hook.stats import CollectionStats, HookStats, shown_bytes
     ],
 )  # fmt: skip
 def test_bytes_as_a_person_says_them(count: int, text: str) -> None:
-    assert shown_bytes(count) == text
+    assert format_bytes(count) == text
 
 
 def test_the_text_is_one_line() -> None:

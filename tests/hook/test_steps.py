@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
-from smdebug.hook.step_history import Step
-from smdebug.hook.steps import StepCounter, check_mode, step_number
+from smdebug.hook.steps import Step, StepCounter, check_mode, step_number
 from smdebug.mode_keys import ModeKeys
 
 TRAIN, EVAL, PREDICT, GLOBAL = ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT, ModeKeys.GLOBAL
@@ -113,7 +112,7 @@ def test_a_step_that_was_taken_back_leaves_no_history() -> None:
     steps.advance()
     steps.set_mode(EVAL)
     steps.advance()
-    steps.take_back()
+    steps.cancel()
     steps.set_mode(TRAIN)
     steps.advance()
     steps.go_to(1)

@@ -48,7 +48,7 @@ def train(out_dir: Path, steps: int, checkpoints: list[int]) -> NumpyHook:
             watched = hook._pipeline.run.resume._checkpoints
             assert watched is not None
             # As if the step had taken as long as those of the other library do.
-            watched._looked = watched._next_look = watched._next_glance = -3600.0
+            watched._next_check = watched._next_scan = watched._next_record = 0.0
     hook.close()
     return hook
 

@@ -339,7 +339,7 @@ def test_rules_and_requests_get_through_an_outage(
         train(hook, at={MIDDLE - 1: outage}, data=data)
         hook.close()
     assert "NonFinite" in {finding.rule for finding in create_trial(url).findings()}
-    said = [line for line in log_of(caplog) if "look for requests" in line]
+    said = [line for line in log_of(caplog) if "poll for stop requests" in line]
     assert len(said) <= 1
     assert not [line for line in log_of(caplog) if "cannot be evaluated" in line]
 
@@ -354,7 +354,7 @@ def test_a_request_is_heard_after_an_outage(
     def outage() -> None:
         hook.flush()
         proxy.stop()
-        wait_until(lambda: any("look for requests" in line for line in log_of(caplog)))
+        wait_until(lambda: any("poll for stop requests" in line for line in log_of(caplog)))
         proxy.heal()
         create_trial(url).request_stop("enough")
         wait_until(lambda: hook._pipeline.rules.request is not None)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from smdebug.hook.plan import SaveRequest, StepPlan
     from smdebug.hook.sinks.base import StepSink
-    from smdebug.hook.step_history import Step
+    from smdebug.hook.steps import Step
     from smdebug.reductions import Array
     from smdebug.storage.batch import BlockSchema
 

@@ -1,12 +1,11 @@
-"""A directory of checkpoints, and the file in it that says at which steps they were written.
+"""The checkpoint directory of a job, and the steps at which its checkpoints were written.
 
-`metadata.json` is that of smdebug 1.0: a list with an entry for every checkpoint. A job that was
-killed and started again goes on behind the last of them.
+They are kept in `metadata.json` in that directory, in the format of smdebug 1.0: a list with an
+entry for every checkpoint. A job that was killed and started again resumes after the last of them.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import os
@@ -15,38 +14,34 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from smdebug.config.validation import short_repr
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.format.keys import LAST_STEP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 logger = logging.getLogger("smdebug.hook")
 
 METADATA_NAME = "metadata.json"
-# What SageMaker leaves beside the files it has copied.
+# Part of the names of files that SageMaker leaves next to those it has uploaded.
 _UPLOADED = "sagemaker-uploaded"
-# A name that no look sees, neither ours nor that of smdebug 1.0.
+# A name that both smdebug 1.0 and this module ignore.
 _TEMPORARY_NAME = f"{METADATA_NAME}.tmp-{_UPLOADED}"
 _RUN, _SAVED = "training-run", "latest-global-step-saved"
 _SEEN, _MODE_STEPS = "latest-global-step-seen", "latest-mode-step"
+_MAX_ENTRIES, _MAX_BYTES, _MAX_STEPS = 1000, 16 << 20, 100_000
 
-# After a look, training goes on for so many times as long as it took before the next; longer if
-# nothing has changed at a glance. After a glance, and after a state was kept, likewise. Looks and
-# glances together take a hundredth of the time.
-_PAUSE, _PAUSE_UNCHANGED, _PAUSE_AFTER_RECORD = 200, 1000, 10
-# The clock of files goes in steps of up to so many nanoseconds.
-_CLOCK_TICK = 10_000_000
-# How many directories a glance is at.
-_DIRECTORIES_AT_A_GLANCE = 8
-# How many files are looked at in one go.
-_FILES_AT_ONCE = 256
-_MOST_MARKS = 100_000
-_MOST_ENTRIES, _MOST_BYTES = 1000, 16 << 20
+# The next check comes after so many times what the last one took: scanning the files takes at most
+# 0.1 % of the time, a stat of the directory slower than these seconds 1 %, and publishing
+# what precedes a checkpoint 10 %.
+_SCAN_PAUSE, _STAT_PAUSE, _RECORD_PAUSE, _SLOW_STAT = 1000, 100, 10, 1e-3
+# File systems round the times of files down by up to 10 ms.
+_CLOCK_TICK_NS = 10_000_000
 
 
 class CheckpointState(NamedTuple):
-    """The counts of a job when a checkpoint was written.
+    """The step counts of a job when a checkpoint was written.
 
     Attributes:
         step: the last step that had begun.
@@ -61,314 +56,226 @@ class CheckpointState(NamedTuple):
     training_run: int
 
 
-class StepInterval(NamedTuple):
-    """A step that lasted from a moment to another, in nanoseconds since 1970."""
+class FinishedStep(NamedTuple):
+    """A step and the moment it ended, in nanoseconds since 1970."""
 
-    since: int
-    until: int
+    end: int
     step: int
     last_saved_step: int | None
 
 
 class CheckpointDirectory:
-    """Sees that checkpoints are written, and remembers at which steps.
+    """Finds new checkpoints and keeps the steps at which they were written.
 
-    A look at many files takes time, so there is not one at every step: on average they take a
-    hundredth of the time of training. What was written since the last look belongs to the step
-    that was under way by the times of the files. Those are no more exact than some milliseconds,
-    so there is a glance at the directory and its newest file in between, which takes microseconds.
+    The files are scanned when the directory's modification time changes, because a file was added,
+    removed or renamed, and now and then for those that changed in place or in subdirectories. A
+    checkpoint belongs to the step that was under way at the time of its newest file.
 
     Args:
         path: the directory; it need not exist yet.
-        unseen: directories whose files are no checkpoints, such as that of the run.
+        ignored: directories whose files are not checkpoints, such as that of the run.
     """
 
-    def __init__(self, path: str, unseen: Sequence[str] = ()) -> None:
+    def __init__(self, path: str, ignored: Sequence[str] = ()) -> None:
         self._path = Path(path).expanduser()
-        self._unseen = {os.path.realpath(each) for each in unseen}
+        self._ignored = {os.path.realpath(each) for each in ignored}
         self._entries: list[dict[str, Any]] = []
         self._training_run = 0
         self._is_ours = True
-        self._complained = False
-        # Files by path, with size and time, when last looked at; None before the first time.
-        self._known: dict[str, tuple[int, int]] | None = None
-        self._look: _Look | None = None
-        self._looked = self._next_look = 0.0
-        # The steps since the last look, and the times between which a glance saw a change.
-        self._marks: deque[StepInterval] = deque(maxlen=_MOST_MARKS)
-        self._changes: deque[tuple[int, int]] = deque(maxlen=_MOST_MARKS)
-        self._places: tuple[str, ...] = (str(self._path),)
-        self._glance = _glance(self._places)
-        self._glanced, self._next_glance = 0, 0.0
-        self._last_time = time.time_ns()
-        # What a look and a glance take, without what the system did meanwhile.
-        self._look_cost = self._glance_cost = 1e-6
-        self._go_on_looking(time.time_ns())
+        self._warned = False
+        # Size and modification time of each file at the last scan.
+        self._files: dict[str, tuple[int, int]] = {}
+        self._scan()
+        self._next_check = self._next_record = 0.0
+        self._scanned = self._checked = time.time_ns()
+        self._stamp = self._modification_time()
+        # The moments between which the directory's modification time changed last.
+        self._change: tuple[int, int] | None = None
+        # The steps since the last scan.
+        self._steps: deque[FinishedStep] = deque(maxlen=_MAX_STEPS)
 
     def read(self) -> CheckpointState | None:
-        """Returns the state with the largest step that `metadata.json` has; None without one.
+        """Return the state with the largest step in `metadata.json`; None without one.
 
-        A file that makes no sense is as none, with a warning; one of somebody else stays as it is.
+        An invalid file is ignored with a warning; one that smdebug has not written is not replaced.
         """
         path = self._path / METADATA_NAME
         try:
             if not path.exists():
                 return None
             self._is_ours = False
-            text = _text_of(path)
+            with path.open("rb") as file:
+                data = file.read(_MAX_BYTES + 1)
+            if len(data) > _MAX_BYTES:
+                raise ValueError(f"it has more than {_MAX_BYTES} bytes")
+            text = data.decode()
             self._is_ours = not text.strip() or (text[:1] == "[" and f'"{_RUN}"' in text)
-            states = _states(json.loads(text))
+            states = _decode(json.loads(text))
         except (OSError, ValueError, RecursionError) as error:
             logger.warning(
-                "%s does not say at which step to go on, and is ignored: expected a list of states "
-                "as smdebug writes it, got: %s%s", path, error,
-                "" if self._is_ours else "; it stays as it is, and the steps of checkpoints are "
-                "not kept: use another checkpoint directory",
+                "Ignoring %s, which does not say at which step to resume: %s%s", path, error,
+                "" if self._is_ours else "; it is not replaced, and the steps of checkpoints are "
+                "not recorded: use another checkpoint directory",
             )  # fmt: skip
             return None
         self._is_ours = True
-        self._entries = [_entry(state) for state in states]
-        if not states:
-            return None
-        last = max(states, key=lambda state: state.step)
-        self._training_run = last.training_run + 1
+        self._entries = [_encode(state) for state in states]
+        last = max(states, key=lambda state: state.step, default=None)
+        if last is not None:
+            self._training_run = last.training_run + 1
         return last
 
-    def look(
+    def find_checkpoint(
         self, step: int, last_saved_step: int | None, at_end: bool = False
-    ) -> StepInterval | None:
-        """Looks for a checkpoint, if it is time to; called before every step.
+    ) -> FinishedStep | None:
+        """Return the step of a new checkpoint, None without one; called when a step has ended.
 
         Args:
-            step: the step that is over now.
+            step: the step that has ended.
             last_saved_step: the last one at which something was saved.
-            at_end: the job is over: look in any case.
-
-        Returns:
-            The step after which a checkpoint was written; None when there is no new one.
+            at_end: there are no more steps: check in any case.
         """
-        now = time.time_ns()
-        self._marks.append(StepInterval(self._last_time, now, step, last_saved_step))
-        self._last_time = now
-        began = time.perf_counter()
-        if at_end or began >= self._next_glance:
-            self._take_a_glance(now)
-            ended = time.perf_counter()
-            self._glance_cost = min(ended - began, 2 * self._glance_cost)
-            self._next_glance = ended + _PAUSE * self._glance_cost
-            began = ended
-        pause = _PAUSE if self._changes or self._look is not None else _PAUSE_UNCHANGED
-        if began < max(self._looked + pause * self._look_cost, self._next_look) and not at_end:
+        now, began = time.time_ns(), time.perf_counter()
+        self._steps.append(FinishedStep(now, step, last_saved_step))
+        if began < self._next_check and not at_end:
             return None
-        mark = self._go_on_looking(now)
-        while at_end and self._look is not None:
-            mark = self._go_on_looking(now)
-        self._looked = time.perf_counter()
-        self._look_cost = min(self._looked - began, 2 * self._look_cost)
-        return mark if mark is not None and mark.step >= 0 else None
+        stamp = self._modification_time()
+        if stamp != self._stamp:
+            self._stamp, self._change = stamp, (self._checked, now)
+        self._checked = now
+        checked = time.perf_counter()
+        took = checked - began
+        self._next_check = checked + _STAT_PAUSE * took if took > _SLOW_STAT else 0.0
+        due = self._change is not None or checked >= self._next_scan
+        if not at_end and (not due or checked < self._next_record):
+            return None
+        moment = self._scan()
+        found = None if moment is None else self._step_at(moment)
+        self._steps.clear()
+        self._scanned, self._change = now, None
+        return None if found is None or found.step < 0 else found
 
     def record(
         self,
-        mark: StepInterval,
+        found: FinishedStep,
         mode_steps: Mapping[ModeKeys, int],
         publish: Callable[[], None],
-        keep: bool = True,
+        write: bool = True,
     ) -> None:
-        """Adds a checkpoint to `metadata.json`.
+        """Add a checkpoint to `metadata.json`.
 
         Args:
-            mark: the step it was written after.
-            mode_steps: the counts of the modes at that step.
-            publish: called first: what a job goes on behind must be in the run by then.
-            keep: write it down; only one process of a job does.
+            found: the step it was written after.
+            mode_steps: the last step of each mode at that step.
+            publish: called first: a job that resumes after the checkpoint does not save again what
+                came before.
+            write: False in all processes of a job but one.
         """
         began = time.perf_counter()
         publish()
-        if self._is_ours and keep:
+        if self._is_ours and write:
             state = CheckpointState(
-                mark.step, dict(mode_steps), mark.last_saved_step, self._training_run
+                found.step, dict(mode_steps), found.last_saved_step, self._training_run
             )
-            self._entries = [*self._entries, _entry(state)][-_MOST_ENTRIES:]
-            self._write()
-            # What was written just now is no checkpoint.
-            self._glance = _glance(self._places)
+            self._entries = [*self._entries, _encode(state)][-_MAX_ENTRIES:]
+            try:
+                temporary = self._path / _TEMPORARY_NAME
+                temporary.write_text(json.dumps(self._entries), encoding="utf-8")
+                temporary.replace(self._path / METADATA_NAME)
+            except OSError as error:
+                if not self._warned:
+                    logger.warning("Cannot record checkpoints in %s: %s", self._path, error)
+                self._warned = True
+            self._stamp = self._modification_time()
         ended = time.perf_counter()
-        # Something else may change in the directory at every step.
-        self._next_look = ended + _PAUSE_AFTER_RECORD * (ended - began)
+        # The files may change at every step.
+        self._next_record = ended + _RECORD_PAUSE * (ended - began)
 
     def rewind(self, step: int) -> None:
-        """Forgets what was behind a step: the job has gone back to it."""
-        self._marks.clear()
-        self._changes.clear()
+        """Forget checkpoints after a step: the job has gone back to it."""
+        self._steps.clear()
+        self._change = None
         self._entries = [entry for entry in self._entries if entry[_SEEN] <= step]
 
-    def _write(self) -> None:
-        temporary = self._path / _TEMPORARY_NAME
+    def _modification_time(self) -> int:
         try:
-            temporary.write_text(json.dumps(self._entries), encoding="utf-8")
-            temporary.replace(self._path / METADATA_NAME)
-        except OSError as error:
-            self._complain(f"the step of a checkpoint cannot be kept: {error}")
+            return os.stat(self._path).st_mtime_ns  # noqa: PTH116 - a third of the time of Path.stat
+        except OSError:
+            return -1
 
-    def _complain(self, message: str) -> None:
-        if not self._complained:
-            self._complained = True
-            logger.warning("%s: %s", self._path, message)
-
-    # ---- looking
-
-    def _take_a_glance(self, now: int) -> None:
-        glance = _glance(self._places)
-        if glance != self._glance:
-            self._changes.append((self._glanced, now))
-        self._glance, self._glanced = glance, now
-
-    def _go_on_looking(self, now: int) -> StepInterval | None:
-        """Looks at some files; when all were, returns the step of what has changed in them."""
-        if self._look is None:
-            self._look = _Look(self._path, self._unseen, now)
-        if not self._look.go_on():
-            return None
-        look, self._look = self._look, None
-        known, self._known = self._known, look.found
-        mark = None
-        if known is not None and look.found and look.found != known:
-            times = [
-                look.changed[path] for path in look.found if look.found[path] != known.get(path)
-            ]
-            mark = self._mark_at(max(times, default=now))
-        # What was written before this look began, it has seen.
-        while self._marks and self._marks[0].until <= look.began:
-            self._marks.popleft()
-        while self._changes and self._changes[0][1] <= look.began:
-            self._changes.popleft()
-        newest = max(look.changed, key=look.changed.__getitem__, default=None)
-        places = (*look.directories[:_DIRECTORIES_AT_A_GLANCE], *([newest] if newest else ()))
-        if places != self._places:
-            self._places, self._glance = places, _glance(places)
-        return mark
-
-    def _mark_at(self, moment: int) -> StepInterval | None:
-        """The step that was under way at a moment, by the clock of the files."""
-        # Where a glance saw a change, it was between that glance and the one before.
-        between = ((after, until) for after, until in self._changes if until >= moment)
-        after, until = next(between, (0, self._last_time))
-        possible = [
-            mark
-            for mark in self._marks
-            if after < mark.until <= until and mark.since - _CLOCK_TICK <= moment <= mark.until
-        ]
-        if possible:
-            # Of steps as short as a tick of that clock, the one with a checkpoint is the longest.
-            return max(possible, key=lambda mark: mark.until - mark.since)
-        return self._marks[-1] if self._marks else None
-
-
-class _Look:
-    """One look at all files, in several goes if there are many.
-
-    Attributes:
-        began: when, in nanoseconds since 1970.
-        found: sizes and times of files by path.
-        changed: when a file, or its name, was last changed.
-        directories: those it has come to.
-    """
-
-    def __init__(self, path: Path, unseen: set[str], began: int) -> None:
-        self.began = began
-        self.found: dict[str, tuple[int, int]] = {}
-        self.changed: dict[str, int] = {}
-        self.directories: list[str] = []
-        self._files = _files(str(path), unseen, self.directories)
-
-    def go_on(self) -> bool:
-        """Looks at the next files; returns whether those were all."""
-        entries = list(itertools.islice(self._files, _FILES_AT_ONCE))
-        for entry in entries:
-            try:
-                status = entry.stat()
-            except OSError:
-                # It is there no more, or leads nowhere.
+    def _scan(self) -> int | None:
+        """Update the known files; return the time of the newest change, None without changes."""
+        began = time.perf_counter()
+        known, self._files = self._files, {}
+        newest = 0
+        for directory, folders, names in os.walk(self._path):
+            if self._ignored and os.path.realpath(directory) in self._ignored:
+                folders.clear()
                 continue
-            self.found[entry.path] = (status.st_size, status.st_mtime_ns)
-            self.changed[entry.path] = max(status.st_ctime_ns, status.st_mtime_ns)
-        return len(entries) < _FILES_AT_ONCE
+            for name in names:
+                if name == METADATA_NAME or _UPLOADED in name:
+                    continue
+                path = f"{directory}/{name}"
+                try:
+                    status = os.stat(path)  # noqa: PTH116
+                except OSError:
+                    # Removed meanwhile, or a dangling link.
+                    continue
+                self._files[path] = version = (status.st_size, status.st_mtime_ns)
+                if known.get(path) != version:
+                    # A file that was renamed keeps its modification time.
+                    newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
+        ended = time.perf_counter()
+        self._next_scan = ended + _SCAN_PAUSE * (ended - began)
+        if not self._files or (not newest and len(self._files) == len(known)):
+            return None
+        return newest or time.time_ns()
+
+    def _step_at(self, moment: int) -> FinishedStep:
+        """Return the step that was under way at a moment, by the clock of the file system."""
+        latest = moment + _CLOCK_TICK_NS
+        if self._change is not None and moment <= self._change[1]:
+            moment, latest = max(moment, self._change[0]), min(latest, self._change[1])
+        start, possible = self._scanned, []
+        for each in self._steps:
+            if each.end > moment and start < latest:
+                possible.append((each.end - start, each))
+            start = each.end
+        if not possible:
+            return self._steps[-1]
+        # Among steps too short for that clock, writing a checkpoint makes one the longest.
+        duration, first = possible[0]
+        return first if duration > _CLOCK_TICK_NS else max(possible, key=lambda each: each[0])[1]
 
 
-def _glance(places: Sequence[str]) -> list[tuple[int, int]]:
-    """Sizes and times of a few files and directories: a name that comes or goes changes one."""
-    found = []
-    for place in places:
-        try:
-            status = os.stat(place)  # noqa: PTH116 - every microsecond counts
-        except OSError:
-            found.append((-1, -1))
-            continue
-        found.append((status.st_size, status.st_mtime_ns))
-    return found
-
-
-def _files(path: str, unseen: set[str], directories: list[str]) -> Iterator[os.DirEntry[str]]:
-    """The files of a directory and of those in it, without the ones that are not checkpoints."""
-    waiting = [path]
-    while waiting:
-        directory = waiting.pop()
-        if unseen and os.path.realpath(directory) in unseen:
-            continue
-        directories.append(directory)
-        try:
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    elif entry.name != METADATA_NAME and _UPLOADED not in entry.name:
-                        yield entry
-        except OSError:
-            # Not there yet, there no more, or not ours to read.
-            continue
-
-
-def _entry(state: CheckpointState) -> dict[str, Any]:
-    """A state as smdebug 1.0 writes it."""
+def _encode(state: CheckpointState) -> dict[str, Any]:
     return {
         _RUN: state.training_run,
         _SAVED: state.last_saved_step,
         _SEEN: state.step,
-        _MODE_STEPS: {mode.name: count for mode, count in state.mode_steps.items()},
+        _MODE_STEPS: {mode.name: step for mode, step in state.mode_steps.items()},
     }
 
 
-def _text_of(path: Path) -> str:
-    with path.open("rb") as file:
-        data = file.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise ValueError(f"it has more than {_MOST_BYTES} bytes")
-    return data.decode()
+def _decode(entries: object) -> list[CheckpointState]:
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError("it must hold a list of objects")
+    states = []
+    for entry in entries:
+        modes, saved = entry.get(_MODE_STEPS), entry.get(_SAVED)
+        if not isinstance(modes, dict) or not set(modes) <= set(ModeKeys.__members__):
+            raise ValueError(f"{_MODE_STEPS} must hold the steps of modes, got {short_repr(modes)}")
+        mode_steps = {ModeKeys[name]: _step_in(modes, name) for name in modes}
+        last_saved_step = None if saved is None else _step_in(entry, _SAVED)
+        training_run = _step_in(entry, _RUN, least=0)
+        states.append(
+            CheckpointState(_step_in(entry, _SEEN), mode_steps, last_saved_step, training_run)
+        )
+    return states
 
 
-def _states(data: object) -> list[CheckpointState]:
-    if not isinstance(data, list):
-        raise ValueError(f"the file holds a {type(data).__name__}")
-    return [_state(number, entry) for number, entry in enumerate(data)]
-
-
-def _state(number: int, entry: object) -> CheckpointState:
-    if not isinstance(entry, dict):
-        raise ValueError(f"entry {number} is a {type(entry).__name__}")
-    mode_steps = entry.get(_MODE_STEPS)
-    if not isinstance(mode_steps, dict) or not set(mode_steps) <= set(ModeKeys.__members__):
-        raise ValueError(f"entry {number} has no steps of modes in {_MODE_STEPS}")
-    saved = entry.get(_SAVED)
-    return CheckpointState(
-        _count(number, _SEEN, entry.get(_SEEN)),
-        {ModeKeys[name]: _count(number, name, count) for name, count in mode_steps.items()},
-        None if saved is None else _count(number, _SAVED, saved),
-        _count(number, _RUN, entry.get(_RUN), least=0),
-    )
-
-
-def _count(number: int, key: str, value: object, least: int = -1) -> int:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or not least <= value <= LAST_STEP:  # type: ignore[operator]
-        raise ValueError(f"{key} of entry {number} is not a number of a step")
-    return int(value)  # type: ignore[call-overload,no-any-return]
+def _step_in(entry: dict[str, Any], key: str, least: int = -1) -> int:
+    value = entry.get(key)
+    if type(value) is not int or not least <= value <= LAST_STEP:
+        raise ValueError(f"{key} must be the number of a step, got {short_repr(value)}")
+    return value

@@ -91,6 +91,10 @@ class GuardedSection:
             return True
         return False
 
+    def add_time(self, seconds: float) -> None:
+        """Count time that was spent without the lock, such as that of closing."""
+        self._stats.seconds += seconds
+
     def after_fork(self) -> None:
         """Start over in a child: the thread that held the lock does not exist there."""
         self.lock = threading.RLock()

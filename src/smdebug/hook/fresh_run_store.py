@@ -1,4 +1,4 @@
-"""A run without what an earlier job left in the same place."""
+"""A view of a run without the steps that an earlier job has left in it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
 
 class FreshRunStore:
-    """A store in which the index files that are there now stay unseen.
+    """A store that hides the index files that exist when it is made.
 
-    A job that was killed and started again writes where the first one did. Its rules must not
-    judge, and stop it for, what happened to that.
+    A job that was killed and started again writes to the same run. Its rules must not evaluate, and
+    stop it for, the steps of the first job.
 
     Args:
         inner: where the run is.
 
     Attributes:
-        earlier: whether there is anything to hide.
+        has_previous: whether it hides anything.
     """
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner
         self._hidden = frozenset(inner.list(INDEX_PREFIX))
-        self.earlier = bool(self._hidden)
+        self.has_previous = bool(self._hidden)
         self.url, self.parallel, self.remote = inner.url, inner.parallel, inner.remote
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[str]:
-        """Yields the keys of this job."""
+        """Yield the keys of this job."""
         return (key for key in self._inner.list(prefix, after) if key not in self._hidden)
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> memoryview:

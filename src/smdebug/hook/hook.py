@@ -296,7 +296,7 @@ class BaseHook:
 
         None without one, and where `step` was set back and it is not known.
         """
-        return self._pipeline.last_saved_step
+        return self._pipeline.saved.last
 
     def set_mode(self, mode: ModeKeys) -> None:
         """Set the mode of the steps to come: `modes.TRAIN`, `EVAL`, `PREDICT` or `GLOBAL`."""

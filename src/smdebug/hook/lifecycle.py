@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 from smdebug.config import environment
-from smdebug.hook.sigterm import TERMINATION
+from smdebug.hook.sigterm import SIGTERM_HANDLER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from smdebug.hook.pipeline import Pipeline
+
+logger = logging.getLogger("smdebug.hook")
 
 
 class Lifecycle:
@@ -43,7 +47,7 @@ class Lifecycle:
 
     def close_at_exit(self) -> None:
         """Have the hook closed when the process ends, and left alone in a forked child."""
-        TERMINATION.watch(self)
+        SIGTERM_HANDLER.watch(self, partial(self.close, interrupted=True))
         atexit.register(self.close)
         _open.add(self)
 
@@ -75,9 +79,9 @@ class Lifecycle:
                 # Adapters cache parameters and memory for steps to come.
                 pipeline.invalidate()
             atexit.unregister(self.close)
-            TERMINATION.forget(self)
+            SIGTERM_HANDLER.forget(self)
             self._done = True
-            pipeline.log_summary()
+            self._log_summary()
         pipeline.errors.raise_pending()
 
     def _close_run(self, interrupted: bool) -> None:
@@ -85,7 +89,7 @@ class Lifecycle:
         pipeline = self._pipeline
         output, rules = pipeline.run.last_output, pipeline.rules
         started = time.perf_counter()
-        if rules.must_end_first:
+        if rules.closes_before_run:
             if output is not None and pipeline.errors.failure is None:
                 self._attempt(output.finish_step)
                 self._attempt(output.flush)
@@ -94,10 +98,22 @@ class Lifecycle:
             # In a SageMaker job the platform says when the job is over.
             end = pipeline.adapter.worker().chief and not environment.in_sagemaker()
             self._attempt(lambda: output.close(end, interrupted))
-        if not rules.must_end_first:
+        if not rules.closes_before_run:
             # Only now is everything there that the rules evaluate.
             self._attempt(rules.close)
-        pipeline.add_overhead(time.perf_counter() - started)
+        pipeline.guarded.add_time(time.perf_counter() - started)
+
+    def _log_summary(self) -> None:
+        """Log what was saved and the overhead, and what is missing after a failure."""
+        pipeline = self._pipeline
+        output, failure = pipeline.run.last_output, pipeline.errors.failure
+        if output is not None:
+            logger.info("%s: %s", self.out_dir, pipeline.stats())
+        if failure is not None:
+            lost = pipeline.saved.lost(output)
+            logger.warning(
+                "the run in %s is not complete (lost: %s): %s", self.out_dir, lost, failure
+            )
 
     def _attempt(self, work: Callable[[], None]) -> None:
         """Do one part; an exception goes to the error policy, and the other parts are done."""

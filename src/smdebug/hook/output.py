@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from smdebug.hook.capture import pending_batch
-from smdebug.hook.stats import CollectionStats, HookStats, shown_bytes
+from smdebug.hook.stats import CollectionStats, HookStats, format_bytes
 from smdebug.storage.writer import RunWriter
 from smdebug.storage.writer_lock import WriterLock
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from smdebug.hook.capture import Capture
     from smdebug.hook.sinks.base import StepSink
-    from smdebug.hook.step_history import Step
+    from smdebug.hook.steps import Step
     from smdebug.storage.stores.base import Store
 
 logger = logging.getLogger("smdebug.hook")
@@ -143,7 +143,7 @@ class DryOutput:
         logger.warning(
             "dry run: step %d (%s) would save %d tensors, %s: %s",
             step.number, step.mode.name, len(items),
-            shown_bytes(sum(size for _, _, size in items)), ", ".join(shown),
+            format_bytes(sum(size for _, _, size in items)), ", ".join(shown),
         )  # fmt: skip
 
     def finish_step(self) -> None:

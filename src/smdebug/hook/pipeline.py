@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config.collection import CollectionKeys
@@ -20,13 +19,12 @@ from smdebug.hook.capture import ArrayCapture, StepCapture
 from smdebug.hook.collections import HookCollections
 from smdebug.hook.errors import ErrorPolicy, GuardedSection
 from smdebug.hook.lifecycle import Lifecycle
-from smdebug.hook.missing import Missing
 from smdebug.hook.nan_trigger import observe
 from smdebug.hook.plan import SaveRequest, StepCache
 from smdebug.hook.rule_thread import RuleSet
-from smdebug.hook.rules import HookRules, request_of
+from smdebug.hook.rules import HookRules, stop_request_for
 from smdebug.hook.run_session import RunSession
-from smdebug.hook.sigterm import TERMINATION
+from smdebug.hook.saved_steps import SavedSteps
 from smdebug.hook.stats import HookStats
 from smdebug.hook.steps import StepCounter
 from smdebug.mode_keys import ModeKeys
@@ -38,16 +36,13 @@ if TYPE_CHECKING:
     from smdebug.hook.adapter import Adapter
     from smdebug.hook.capture import Capture
     from smdebug.hook.plan import SavePlan
-    from smdebug.hook.step_history import Step
+    from smdebug.hook.steps import Step
     from smdebug.storage.findings import Finding
     from smdebug.storage.stop_requests import StopRequest
     from smdebug.storage.stores.base import Store
 
 logger = logging.getLogger("smdebug.hook")
 
-# The collections file takes longer to make the more names there are: it is written at most one part
-# in so many of the time.
-_COLLECTIONS_SHARE = 20
 _SCALAR = SaveRequest(raw=True, reductions=(), collections=(CollectionKeys.SCALARS,))
 _METRIC = SaveRequest(
     raw=True, reductions=(), collections=(CollectionKeys.SCALARS, CollectionKeys.SM_METRICS)
@@ -77,8 +72,7 @@ class Pipeline:
         run: the run that is written.
         rules: the rules of this job, and requests to stop it.
         lifecycle: closes everything.
-        last_saved_step: the last step at which something was saved, of those up to the current one;
-            None without one.
+        saved: the steps that were saved, and those that were lost.
     """
 
     def __init__(
@@ -98,12 +92,9 @@ class Pipeline:
         self.current: StepCapture | None = None
         # What the user saved before the step it belongs to began, by the mode at that time.
         self._early: dict[ModeKeys, StepCapture] = {}
-        self._saved: dict[ModeKeys, int] = {}
-        self._missing = Missing()
-        self._collections_pause = 0.0
+        self.saved = SavedSteps()
         self._idle_until = _NOW
         self._caches: list[StepCache[Any]] = []
-        self.last_saved_step: int | None = None
         rules = RuleSet(options.rules, options.actions) if options.rules else None
         if options.before_update and rules is not None:
             if not adapter.can_stop_before_update:
@@ -124,7 +115,7 @@ class Pipeline:
         Raises:
             SMDebugRuntimeError: the run cannot be written.
         """
-        self.last_saved_step = self.run.check(self.adapter.worker())
+        self.saved.last = self.run.check(self.adapter.worker())
         if not self.options.dry_run:
             self.rules.snapshot_existing()
         self.lifecycle.close_at_exit()
@@ -157,30 +148,30 @@ class Pipeline:
             The capture of the step; None when nothing is saved at it.
         """
         with self.guarded.lock:
-            idle = number is None and self.steps.next_mode_step < self._idle_until
+            idle = number is None and self.steps.mode_step + 1 < self._idle_until
             if idle and self.errors.failure is None:
-                self.steps.advance()
+                self.steps.skip()
                 return None
         self.errors.raise_pending()
         # Not guarded: an invalid configuration always raises.
         self.make_ready()
         # The lock is held throughout: what another thread saves in between would have no step.
         with self.guarded.lock:
-            if self.current is not None or self.run.resume.watches:
+            resume = self.run.resume
+            if self.current is not None or resume.has_checkpoints:
                 with self.guarded:
                     self._end_step()
-                    if self.run.resume.watches:
-                        self.run.resume.look(self.last_saved_step, self._publish)
+                    resume.record_checkpoint(self.saved.last, self.run.publish)
             with self.guarded:
                 return self._begin_step(self.steps.advance(number))
         return None
 
     def _begin_step(self, step: Step) -> StepCapture | None:
         if not self.saving():
-            if self.errors.failure is not None:
-                self._lose(step)
-            else:
+            if self.errors.failure is None:
                 self._set_idle(step)
+            else:
+                self._lose(step)
             return None
         plan = self.plan.at(step.mode, step.mode_step)
         if plan is None and not self._early:
@@ -203,7 +194,7 @@ class Pipeline:
 
     def _set_idle(self, step: Step) -> None:
         """Have begin_step return at once until the next step of this mode that saves something."""
-        if not self._early and not self.run.resume.watches:
+        if not self._early and not self.run.resume.has_checkpoints:
             following = self.plan.next_step(step.mode, step.mode_step) if self.run.writes else None
             self._idle_until = sys.maxsize if following is None else following
 
@@ -215,7 +206,7 @@ class Pipeline:
         """Take back a step that began and did not take place, unless something is saved."""
         if self.current is None or not self.current.pending:
             self.current = None
-            self.steps.take_back()
+            self.steps.cancel()
 
     def set_mode(self, mode: ModeKeys) -> None:
         """Set the mode of the steps to come."""
@@ -228,12 +219,8 @@ class Pipeline:
         with self.guarded:
             self._end_step()
         with self.guarded.lock:
-            saved = self.run.resume.go_to(number, self.adapter.worker().name)
-            self._saved = {mode: step for mode, step in self._saved.items() if step <= number}
-            known = [saved, self.last_saved_step, *self._saved.values()]
-            self.last_saved_step = max(
-                (step for step in known if step is not None and step <= number), default=None
-            )
+            earlier = self.run.resume.go_to(number, self.adapter.worker().name)
+            self.saved.go_to(number, earlier)
             self._wake()
         self.errors.raise_pending()
 
@@ -243,12 +230,12 @@ class Pipeline:
         try:
             if capture is not None and self.errors.failure is None:
                 self.hand_over(capture, finish=True)
-                self._write_changed_collections()
+                self.run.write_collections(self.collections)
         except Exception:
             self.current = None
             raise
         if self.errors.failure is not None:
-            self._missing.add_rest(capture)
+            self.saved.lose_rest(capture)
         # Not after Ctrl-C: `close` or the next step hands it over once more.
         self.current = None
 
@@ -282,8 +269,8 @@ class Pipeline:
                 request = _METRIC if metric else _SCALAR
                 self.collections.remember(name, request.collections)
                 self._save_by_user(name, value, request, time)
-        else:
-            self._lose_user_saved()
+        elif self.errors.failure is not None:
+            self._lose()
         self.errors.raise_pending()
 
     def save_tensor(self, name: str, tensor: Any, collections: list[str]) -> None:
@@ -304,8 +291,8 @@ class Pipeline:
                 request = self.plan.request_for([self.plan.collections[each] for each in due])
                 if request is not None:
                     self._save_by_user(name, tensor, request)
-        else:
-            self._lose_user_saved()
+        elif self.errors.failure is not None:
+            self._lose()
         self.errors.raise_pending()
 
     def _save_by_user(
@@ -364,21 +351,15 @@ class Pipeline:
             self.adapter.complete(capture)
             if capture.pending:
                 # First: without collections no trial opens, and the process may be killed.
-                self._write_changed_collections()
+                self.run.write_collections(self.collections)
                 output.submit(capture.step, capture.time, capture.pending, finish)
-                self._note_saved(capture.step)
+                self.saved.add(capture.step)
                 capture.handed_over()
             elif finish:
                 output.finish_step()
         except Exception:
-            self._missing.add(capture.step.number)
+            self.saved.lose(capture.step.number)
             raise
-
-    def _note_saved(self, step: Step) -> None:
-        if self._saved.get(step.mode) != step.number:
-            self._saved[step.mode] = step.number
-            self._stats.saved_steps += 1
-        self.last_saved_step = max(step.number, self.last_saved_step or 0)
 
     def _hand_over_all(self) -> None:
         """Hand over the current step so far, and what was saved for steps to come."""
@@ -396,15 +377,9 @@ class Pipeline:
         if self.saving():
             with self.guarded:
                 self._hand_over_all()
-                self._write_changed_collections(now=True)
-                self._publish()
+                self.run.write_collections(self.collections, now=True)
+                self.run.publish()
         self.errors.raise_pending()
-
-    def _publish(self) -> None:
-        """Publish everything that was handed over, and wait for it."""
-        if self.run.output is not None and self.errors.failure is None:
-            self.run.output.finish_step()
-            self.run.output.flush()
 
     # ---- the run
 
@@ -432,12 +407,11 @@ class Pipeline:
             workers = worker.workers if self.options.include_workers == "all" else 1
             self.collections.manager.set_num_workers(workers)
             try:
-                if not run.resume.is_restored_as(worker.name, worker.workers):
-                    self.last_saved_step = run.resume.restore(worker.name, worker.workers)
+                if run.resume.must_restore(worker.name, worker.workers):
+                    self.saved.last = run.resume.restore(worker.name, worker.workers)
                 if run.output is None:
                     run.output = self.adapter.open_output(worker.name)
                 if not self.options.dry_run:
-                    TERMINATION.listen()
                     self.rules.start(run.out_dir, worker.workers, worker.chief)
                 for collection, tensor in run.previous_names(worker.name):
                     self.collections.remember(tensor, (collection,))
@@ -446,7 +420,7 @@ class Pipeline:
                 raise
             except Exception as error:
                 self.errors.caught(error)
-            run.resume.ready(run.writes and not self.options.dry_run, keeps=worker.chief)
+            run.resume.ready(run.writes and not self.options.dry_run, writes_metadata=worker.chief)
             run.ready = True
 
     def saving(self) -> bool:
@@ -460,43 +434,8 @@ class Pipeline:
         """Write the collections file now."""
         if self.saving():
             with self.guarded:
-                self._write_collections()
+                self.run.write_collections(self.collections, always=True)
         self.errors.raise_pending()
-
-    def _write_changed_collections(self, now: bool = False) -> None:
-        """Write the collections file if there are new names.
-
-        Args:
-            now: otherwise it waits where there are new names at every step, so that writing all of
-                them again takes a small share of the time.
-        """
-        if self.plan.changed and (now or time.perf_counter() >= self._collections_pause):
-            self._write_collections()
-
-    def _write_collections(self) -> None:
-        if self.run.output is not None:
-            started = time.perf_counter()
-            self.run.output.write_collections(self.collections.to_json())
-            self.plan.changed = False
-            ended = time.perf_counter()
-            self._collections_pause = ended + _COLLECTIONS_SHARE * (ended - started)
-
-    # ---- failures
-
-    def _lose(self, step: Step) -> None:
-        """Count a step that begins after a failure, if it would have been saved."""
-        if self._early:
-            self._missing.add(step.number)
-            self._early.clear()
-        elif self.run.writes:
-            self._missing.add_planned(step, self.plan)
-        # Nothing is saved anymore: what is cached for steps to come is of no use.
-        self.invalidate()
-
-    def _lose_user_saved(self) -> None:
-        """Count the current step, at which the user saves something after a failure."""
-        if self.errors.failure is not None and self.run.writes and self.active:
-            self._missing.add(self.steps.current().number)
 
     def stats(self) -> HookStats:
         """Return what was saved so far and the overhead."""
@@ -504,21 +443,27 @@ class Pipeline:
         output = self.run.output or self.run.last_output
         if output is not None:
             output.update(stats)
-        if self.errors.failure is not None:
-            self._missing.correct(stats, output)
+        self.saved.update(stats, output, self.errors.failure is not None)
         return stats
 
-    def add_overhead(self, seconds: float) -> None:
-        """Count time that was not spent in `guarded`, such as that of closing."""
-        self._stats.seconds += seconds
+    def _lose(self, step: Step | None = None) -> None:
+        """Count a step that is not saved because of an earlier failure.
 
-    def log_summary(self) -> None:
-        """Log what was saved and the overhead, and what is missing after a failure."""
-        output = self.run.output or self.run.last_output
-        if self.run.last_output is not None:
-            logger.info("%s: %s", self.run.out_dir, self.stats())
-        if self.errors.failure is not None:
-            self._missing.say(self.run.out_dir, output, self.errors.failure)
+        Args:
+            step: one that begins, which counts if it was to be saved; None for the current one, at
+                which the user saves something.
+        """
+        if not self.active or not self.run.writes:
+            return
+        if step is None:
+            self.saved.lose(self.steps.current().number)
+            return
+        plan = self.plan.at(step.mode, step.mode_step)
+        if self._early or (plan is not None and plan.saving):
+            self.saved.lose(step.number)
+        self._early.clear()
+        # Nothing is saved anymore: what is cached for steps to come is of no use.
+        self.invalidate()
 
     # ---- stopping
 
@@ -538,7 +483,7 @@ class Pipeline:
         """Stop in the middle of a step because of something the hook itself has found."""
         self.flush()
         # Not with the lock: a rule that is being evaluated may save something itself.
-        self._stop(request_of(self.rules.seen(finding)))
+        self._stop(stop_request_for(self.rules.record_finding(finding)))
 
     def _stop(self, request: StopRequest) -> None:
         logger.warning("training stops after step %d: %s", self.steps.step, request.reason)
@@ -555,10 +500,12 @@ class Pipeline:
             if unfinished and self.run.writes and self.errors.failure is None:
                 with self.guarded:
                     self._hand_over_all()
-                    self._write_collections()
-                    self.run.resume.look(self.last_saved_step, self._publish, at_end=True)
+                    self.run.write_collections(self.collections, always=True)
+                    self.run.resume.record_checkpoint(
+                        self.saved.last, self.run.publish, at_end=True
+                    )
             if self.errors.failure is not None:
-                self._missing.add_rest(self.current)
+                self.saved.lose_rest(self.current)
             self.active = False
             self.current = None
             self._early.clear()

@@ -1,4 +1,4 @@
-"""Where an interrupted job goes on: at a checkpoint, behind what its run holds, or by hand."""
+"""Resuming an interrupted job: after a checkpoint, after the last saved step, or where told to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from smdebug.config.json_config import read_checkpoint_dir
 from smdebug.exceptions import SMDebugValueError
 from smdebug.hook.checkpoints import CheckpointDirectory
 from smdebug.hook.previous_run import PreviousRun
-from smdebug.hook.step_history import StepHistory
+from smdebug.hook.steps import StepHistory
 from smdebug.storage.format.keys import END_KEY
 
 if TYPE_CHECKING:
@@ -25,147 +25,154 @@ logger = logging.getLogger("smdebug.hook")
 
 
 class Resume:
-    """Sets the steps of a job to where an earlier one was, and keeps where this one is.
+    """Sets the steps of a job to where an earlier one was, and records its checkpoints.
 
     Args:
-        options: everything the hook was told.
+        options: the options of the hook.
         store: where the run is.
         steps: the steps of the job.
     """
 
     def __init__(self, options: HookOptions, store: Store, steps: StepCounter) -> None:
-        self._asked = options.resume
+        self._requested = options.resume
         self._format = options.format
+        self._store = store
         self._steps = steps
-        self._earlier = PreviousRun(store)
         self._restored: tuple[str, int] | None = None
-        self._by_hand = False
-        self._keeps = True
+        self._set_by_user = False
+        # Kept until the first step begins: a long run of many workers is large.
+        self._previous: PreviousRun | None = None
+        self._writes_metadata = True
         self._checkpoints: CheckpointDirectory | None = None
         self._state: CheckpointState | None = None
         directory = read_checkpoint_dir()
         if directory is not None:
-            # A run, or files for TensorBoard, may lie in the same place.
+            # The run, or TensorBoard files, may be in the same directory.
             end = store.path(END_KEY)
-            run = None if end is None else str(Path(end).parent)
-            own = [each for each in (run, options.tensorboard_path) if each is not None]
-            self._checkpoints = CheckpointDirectory(directory, own)
+            own = [options.tensorboard_path, None if end is None else str(Path(end).parent)]
+            self._checkpoints = CheckpointDirectory(directory, [path for path in own if path])
             self._state = self._checkpoints.read()
 
     @property
     def continues(self) -> bool:
         """Whether the run may be that of an earlier job."""
-        return self._asked or self._by_hand or self._state is not None
+        return self._requested or self._set_by_user or self._state is not None
 
     def restore(self, worker: str, workers: int) -> int | None:
-        """Sets the steps to those of the earlier job.
+        """Set the steps to those of the earlier job.
 
-        Called again when a worker knows better who it is; a step that was set by hand stays.
+        Args:
+            worker: the name of this worker.
+            workers: how many the job has.
 
         Returns:
             The last step at which something was saved.
 
         Raises:
             SMDebugRuntimeError: the run cannot be read.
-            SMDebugValueError: it cannot be gone on with in the format that was asked for.
+            SMDebugValueError: it cannot be resumed in the format that was asked for.
         """
-        before, self._restored = self._restored, (worker, workers)
+        self._restored = (worker, workers)
         steps, state = self._steps, self._state
         if state is not None:
-            if before is None:
-                steps.history = StepHistory.of_state(state.step, state.mode_steps)
-                steps.restore(state.step, state.mode_steps)
-                logger.info("goes on behind step %d, of which a checkpoint was written", state.step)
+            steps.history = StepHistory.from_counts(state.step, state.mode_steps)
+            steps.restore(state.step, state.mode_steps)
+            logger.info("Resuming after step %d, that of the last checkpoint", state.step)
             return state.last_saved_step
-        if not self._asked:
+        if not self._requested:
             return None
-        self._require_format(worker)
-        steps.history = self._earlier.history(worker)
-        last = self._earlier.last(worker, workers)
+        previous = self._previous_run(worker)
+        if self._format == "v1" and previous.format == "v2":
+            # Readers take the rows of v2 files before those of v1 files.
+            raise SMDebugValueError(
+                f'Cannot resume the run in {self._store.url} with format="v1", because its format '
+                'is "v2"; omit the format'
+            )
+        steps.history = previous.history()
+        last = previous.last_step(workers)
         if last >= 0:
             steps.go_to(last)
-            logger.info("goes on behind step %d, the last that the run holds", last)
-        return self._earlier.last_saved(worker, last)
+            logger.info("Resuming after step %d, the last one in the run", last)
+        return previous.last_saved_step(last)
 
-    def is_restored_as(self, worker: str, workers: int) -> bool:
-        """Whether there is nothing that `restore` could do better for this worker."""
-        known = self._restored == (worker, workers)
-        return known or self._by_hand or self._state is not None or not self._asked
+    def must_restore(self, worker: str, workers: int) -> bool:
+        """Whether the worker has turned out to be another one than was restored."""
+        from_run = self._requested and self._state is None and not self._set_by_user
+        return from_run and self._restored != (worker, workers)
 
     def go_to(self, number: int, worker: str) -> int | None:
-        """Makes a step the last one, because the user said so.
+        """Make a step the last one, because the user said so.
 
         Returns:
-            The last step up to it at which an earlier job saved something, as far as is known.
+            The last step up to it at which an earlier job saved something, if that is known.
 
         Raises:
-            SMDebugRuntimeError: the run would have to be read, and cannot be.
+            SMDebugRuntimeError: the run has to be read, and cannot be.
         """
-        self._by_hand = True
-        history = self._steps.history
-        saved = None
-        first = history.begins_at()
-        exact = self._state is not None and self._state.step == number
-        if not self._steps.begun and not exact:
-            # Nothing of this process is known, so what the run says is the best there is.
-            earlier = self._earlier.history(worker)
-            if earlier:
-                self._steps.history = earlier
-                saved = self._earlier.last_saved(worker, number)
-        elif first is not None and 0 <= number < first:
-            history.put_before(self._earlier.history(worker))
-            saved = self._earlier.last_saved(worker, number)
-        self._steps.go_to(number)
+        self._set_by_user = True
+        steps, saved = self._steps, None
+        first = steps.history.first_step
+        # Without steps of this process the run says most, except about a checkpoint's own step.
+        fresh = not steps.begun and not (self._state and self._state.step == number)
+        if fresh or (first is not None and 0 <= number < first):
+            previous = self._previous_run(worker)
+            if fresh and previous.format is not None:
+                steps.history = previous.history()
+            elif not fresh:
+                steps.history.prepend(previous.history())
+            saved = previous.last_saved_step(number)
+        steps.go_to(number)
         if self._checkpoints is not None:
             self._checkpoints.rewind(number)
         return saved
 
     def format(self, worker: str) -> str | None:
-        """The format to go on in: that of the run; None when it is not known."""
-        return self._earlier.format(worker) if self._asked else None
+        """Return the format to continue in: that of the run; None where it is not known."""
+        return self._previous_run(worker).format if self._requested else None
 
-    def _require_format(self, worker: str) -> None:
-        if self._format == "v1" and self._earlier.format(worker) == "v2":
-            # What v2 files say of a step comes before what v1 files say.
-            raise SMDebugValueError(
-                'format must be that of the run to go on with, "v2", got "v1"; leave it out'
-            )
+    def _previous_run(self, worker: str) -> PreviousRun:
+        if self._previous is None or self._previous.worker != worker:
+            self._previous = PreviousRun(self._store, worker)
+        return self._previous
 
     # ---- checkpoints
 
-    def ready(self, writes: bool, keeps: bool) -> None:
-        """Says what this process does about checkpoints: it writes to the run; it keeps states."""
-        self._earlier.forget()
-        self._keeps = keeps
+    def ready(self, writes: bool, writes_metadata: bool) -> None:
+        """Say, before the first step, what this process does about checkpoints.
+
+        Args:
+            writes: it writes to the run, and publishes before a checkpoint is recorded.
+            writes_metadata: it records them in `metadata.json`.
+        """
+        self._previous = None
+        self._writes_metadata = writes_metadata
         if not writes:
             self.stop()
 
     @property
-    def watches(self) -> bool:
-        """Whether there is a checkpoint directory to look at."""
+    def has_checkpoints(self) -> bool:
+        """Whether there is a checkpoint directory to check."""
         return self._checkpoints is not None
 
-    def look(
+    def record_checkpoint(
         self, last_saved_step: int | None, publish: Callable[[], None], at_end: bool = False
     ) -> None:
-        """Looks whether a checkpoint was written; called before a step begins.
+        """Record a checkpoint that was written; called before a step begins.
 
         Args:
             last_saved_step: the last step at which something was saved.
-            publish: publishes what was saved. A job that goes on behind a checkpoint does not save
-                again what came before.
-            at_end: there will be no more steps.
+            publish: publishes what was saved, and waits for it.
+            at_end: there are no more steps.
         """
         steps = self._steps
         if self._checkpoints is None:
             return
-        mark = self._checkpoints.look(steps.step, last_saved_step, at_end)
-        if mark is None:
-            return
-        now = mark.step == steps.step
-        counts = steps.mode_steps if now else steps.history.mode_steps_at(mark.step)
-        self._checkpoints.record(mark, counts, publish, self._keeps)
+        found = self._checkpoints.find_checkpoint(steps.step, last_saved_step, at_end)
+        if found is not None:
+            now = found.step == steps.step
+            counts = steps.mode_steps if now else steps.history.mode_steps_at(found.step)
+            self._checkpoints.record(found, counts, publish, self._writes_metadata)
 
     def stop(self) -> None:
-        """Looks no more."""
+        """Stop checking for checkpoints."""
         self._checkpoints = None

@@ -1,4 +1,4 @@
-"""Collections for rules: what a hook saves because its rules need it."""
+"""The collections that a hook saves because its rules require them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class RuleCollection:
 
     Attributes:
         collection: the collection.
-        named: the collection of the name that the rules know, by which they find the tensors.
-        needs: the needs it serves.
+        named: the collection by whose name the rules find the tensors.
+        needs: the requirements of the rules that it meets.
     """
 
     collection: Collection
@@ -34,7 +34,7 @@ class RuleCollection:
     needs: tuple[TensorRequirement, ...]
 
     def include(self, regex: str) -> None:
-        """Adds tensors that the rules need."""
+        """Add tensors that the rules require."""
         for collection in (self.collection, self.named):
             if regex not in collection.include_regex:
                 collection.include(regex)
@@ -45,15 +45,15 @@ def add_rule_collections(
     needs: Iterable[TensorRequirement],
     options: HookOptions,
 ) -> list[RuleCollection]:
-    """Makes the collections of a hook serve the needs of rules.
+    """Make the collections of a hook meet the requirements of its rules.
 
-    A collection that the user saves is left as it is: rules get one of their own beside it, with
-    the same tensors. A tensor in both is saved once, with what either asks for.
+    A collection that the user saves is not changed: rules get another one with the same tensors. A
+    tensor in both is saved once, with the reductions of both.
 
     Args:
         manager: the collections of the hook.
-        needs: what the rules need.
-        options: what the user asked for.
+        needs: the tensors that the rules require.
+        options: the options of the hook.
 
     Returns:
         The collections to save.
@@ -61,7 +61,7 @@ def add_rule_collections(
     groups: dict[tuple[str, int | None], list[TensorRequirement]] = {}
     for need in needs:
         groups.setdefault((need.collection, need.saves), []).append(need)
-    fed = []
+    found = []
     for (name, saves), group in groups.items():
         own = manager.get(name)
         own.include(_new_regexes(own, group))
@@ -71,8 +71,8 @@ def add_rule_collections(
             collection.include(_new_regexes(collection, group, own.include_regex))
         collection.reduction_config = _reduction_config(group)
         collection.save_config = _save_config(group, saves, options)
-        fed.append(RuleCollection(collection, own, tuple(group)))
-    return fed
+        found.append(RuleCollection(collection, own, tuple(group)))
+    return found
 
 
 def _new_regexes(
@@ -91,7 +91,7 @@ def _reduction_config(needs: list[TensorRequirement]) -> ReductionConfig | None:
 def _save_config(
     needs: list[TensorRequirement], saves: int | None, options: HookOptions
 ) -> SaveConfig | None:
-    """The schedule: the user's where there is one, cut where the rest is of no use."""
+    """Return the save schedule: the user's, if any, up to the last save that is required."""
     if not options.scheduled:
         every = min(need.interval for need in needs)
         return SaveConfig(save_interval=every, end_step=None if saves is None else saves * every)

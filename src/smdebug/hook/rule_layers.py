@@ -1,6 +1,6 @@
-"""What rules need of layers: which tensors of a model are the inputs of its ReLUs, and so on.
+"""The tensors that rules require of layers, such as the inputs of a model's ReLUs.
 
-For models whose tensors are called `<layer>_input_<place>` and `<layer>_output_<place>`.
+For models whose tensors are called `<layer>_input_<index>` and `<layer>_output_<index>`.
 """
 
 from __future__ import annotations
@@ -15,42 +15,43 @@ if TYPE_CHECKING:
     from smdebug.hook.rule_collections import RuleCollection
 
 MODEL, LOSS = "model", "loss"
-# A loss may be called with keywords; these are what frameworks call its arguments.
-_LOSS_PLACES = {0: "0|input|logits|predictions?", 1: "1|target|labels?"}
+# A loss may be called with keyword arguments, which have these names in the frameworks.
+_LOSS_ARGUMENTS = {0: "0|input|logits|predictions?", 1: "1|target|labels?"}
 
 
-def include_layers(fed: RuleCollection, layers: Iterable[tuple[str, str]]) -> set[str]:
-    """Adds the layers of a model that rules need to their collection.
+def include_layers(collection: RuleCollection, layers: Iterable[tuple[str, str]]) -> set[str]:
+    """Add the layers of a model that rules require to their collection.
 
     Args:
-        fed: the collection.
-        layers: what each is called, and of which kind it is: "relu", "embedding", or `MODEL` for
-            the model itself.
+        collection: the collection.
+        layers: the name and kind of each: "relu", "embedding", or `MODEL` for the model itself.
 
     Returns:
-        The regexes that name them.
+        The regexes that were included.
     """
     known = list(layers)
     regexes = set()
-    for need in fed.needs:
+    for need in collection.needs:
         names = [name for name, kind in known if kind in need.layers]
         if names:
-            regexes.add(_include(fed, names, need, str(need.index)))
+            regexes.add(_include(collection, names, need, str(need.index)))
     return regexes
 
 
-def include_loss(fed: RuleCollection, name: str) -> None:
-    """Adds what a registered loss takes or returns, where rules need it."""
-    for need in fed.needs:
+def include_loss(collection: RuleCollection, name: str) -> None:
+    """Add the arguments or the result of a registered loss, where rules require them."""
+    for need in collection.needs:
         if LOSS in need.layers:
-            place = "" if need.index is None else _LOSS_PLACES.get(need.index, str(need.index))
-            _include(fed, [name], need, place)
+            index = "" if need.index is None else _LOSS_ARGUMENTS.get(need.index, str(need.index))
+            _include(collection, [name], need, index)
 
 
-def _include(fed: RuleCollection, layers: list[str], need: TensorRequirement, place: str) -> str:
-    # One for all layers: each is matched with the name of every tensor.
+def _include(
+    collection: RuleCollection, layers: list[str], need: TensorRequirement, index: str
+) -> str:
+    # One regex for all layers, because each is matched with the name of every tensor.
     names = "|".join(map(re.escape, layers))
-    end = "" if need.index is None else f"({place})$"
+    end = "" if need.index is None else f"({index})$"
     regex = f"^(?:{names})_{need.tensor}_{end}"
-    fed.include(regex)
+    collection.include(regex)
     return regex

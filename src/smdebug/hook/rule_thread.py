@@ -1,7 +1,7 @@
-"""Rules over the run that a hook is writing, evaluated on a thread of their own.
+"""Rules over the run that a hook is writing, evaluated on a background thread.
 
-The one place of the write side that knows the read side: rules and trials are imported when a hook
-with rules is made.
+This is the only module of the write side that uses the read side: rules and trials are imported
+when a hook with rules is made.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ logger = logging.getLogger("smdebug.hook")
 
 # The rules whose condition can be seen in gradients before they are used.
 BEFORE_UPDATE_RULES = ("NonFinite", "ExplodingTensor")
-# How long training waits for the rules at its end, at most, and from when on it says so.
-_PATIENCE, _SAYS_SO = 120.0, 5.0
-# However often the writer publishes, looking takes time that training may need.
-_SHORTEST_PAUSE = 0.1
+# How many seconds the end of training waits for the rules, and after how many it logs that.
+_CLOSE_SECONDS, _LOG_AFTER_SECONDS = 120.0, 5.0
+# However often the writer publishes: evaluating takes time that training may need.
+_MIN_PAUSE_SECONDS = 0.1
 # How long other workers may take to close after this one.
-_OTHERS_TAKE = 30.0
+_OTHER_WORKERS_SECONDS = 30.0
 # How many findings of one rule are logged at a time.
-_SAID = 3
+_MAX_LOGGED = 3
 
 
 class RuleSet:
     """The rules of a hook, checked when the hook is made, before there is a run.
 
     Args:
-        given: as `HookOptions.rules` has them.
-        actions: what to do when one finds something, as `Rule` takes it.
+        given: the value of `HookOptions.rules`.
+        actions: what to do about findings, as `Rule` takes it.
 
     Raises:
-        SMDebugValueError: there is no such rule, or a parameter makes no sense.
+        SMDebugValueError: there is no such rule, or a parameter is invalid.
     """
 
     def __init__(self, given: Sequence[Any], actions: Any = None) -> None:
@@ -59,23 +59,19 @@ class RuleSet:
         self.needs: list[TensorRequirement] = [need for spec in self.specs for need in spec.needs()]
         self.actions = Actions(actions, "rules") if actions else None
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the rules."""
-        return [spec.kind.__name__ for spec in self.specs]
-
     def before_update_rule(self) -> str:
-        """The rule that stops the job before an optimizer uses bad gradients.
+        """Return the rule that stops the job before an optimizer uses bad gradients.
 
         Raises:
             SMDebugValueError: none of the rules is about non-finite values.
         """
-        for name in self.names:
+        names = [spec.kind.__name__ for spec in self.specs]
+        for name in names:
             if name in BEFORE_UPDATE_RULES:
                 return name
         raise SMDebugValueError(
-            f"before_update must be given with one of the rules {', '.join(BEFORE_UPDATE_RULES)}, "
-            f"got rules={self.names}"
+            f"before_update requires one of the rules {', '.join(BEFORE_UPDATE_RULES)}, "
+            f"got rules={names}"
         )
 
 
@@ -85,115 +81,101 @@ class RuleThread:
     Args:
         rules: the rules.
         path: where the run is.
-        own_run: the same as a store, without what an earlier job has left there.
-        on_finding: called with everything that is found, on the thread of this object.
-        flush_seconds: how long a step may stay unpublished, as the hook was told.
+        store: the same, without what an earlier job has left there.
+        on_finding: called with every finding, on the thread that evaluates the rules.
+        flush_seconds: the option of the hook: how long a step may stay unpublished.
     """
 
     def __init__(
         self,
         rules: RuleSet,
         path: str,
-        own_run: FreshRunStore,
+        store: FreshRunStore,
         on_finding: Callable[[Finding], None],
         flush_seconds: float | None = None,
     ) -> None:
         self._rules = rules
         self._path = path
-        self._own_run = own_run
+        self._store = store
         self._flush_seconds = flush_seconds
-        self._tell = on_finding
+        self._on_finding = on_finding
         self._runner: RuleRunner | None = None
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
+        # Held while rules are evaluated.
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
         self._failing = False
         self._age = 0.0
         self._thread = threading.Thread(target=self._run, name="smdebug-rules", daemon=True)
         self._thread.start()
 
-    def look(self) -> None:
-        """Evaluates the rules over what was published since the last look."""
-        if self._lock.acquire(timeout=_PATIENCE):
-            try:
-                self._look()
-            finally:
-                self._lock.release()
-
-    @property
-    def must_end_first(self) -> bool:
-        """Whether the rules have to end before the run is closed.
-
-        Closing joins index files, those of an earlier job too.
-        """
-        return self._own_run.earlier
+    def evaluate(self) -> None:
+        """Evaluate the rules over what was published since the last time."""
+        if not self._lock.acquire(timeout=_CLOSE_SECONDS):
+            return
+        try:
+            if self._runner is None:
+                self._runner = self._open()
+            _log([] if self._runner is None else self._runner.look())
+            self._failing = False
+        except Exception:
+            # Training and saving go on; the next attempt may succeed, as with a store that is down.
+            if not self._failing:
+                logger.exception("the rules cannot be evaluated at present; training goes on")
+            self._failing = True
+        finally:
+            self._lock.release()
 
     def report(self) -> RuleReport | None:
-        """What became of each rule so far; None before anything was published."""
+        """Return the state of each rule so far; None before anything was published."""
         return None if self._runner is None else self._runner.report()
 
     def close(self) -> None:
-        """Has the rules look at the rest of the run, which has been closed, and report.
+        """Evaluate the rest of the run, which has been closed, and report.
 
-        They do it on their own thread: one that takes for ever must not keep a script from ending.
+        The thread does that: a rule that never returns must not keep a script from ending.
         """
-        self._ended.set()
-        self._thread.join(_SAYS_SO)
+        self._closing.set()
+        self._thread.join(_LOG_AFTER_SECONDS)
         if self._thread.is_alive():
-            logger.info("waiting for the rules, %g seconds at most", _PATIENCE)
-            self._thread.join(_PATIENCE - _SAYS_SO)
+            logger.info("Waiting for the rules, at most %g seconds", _CLOSE_SECONDS)
+            self._thread.join(_CLOSE_SECONDS - _LOG_AFTER_SECONDS)
         if self._thread.is_alive():
-            logger.warning("the rules are still at work; what they have not looked at is left out")
+            logger.warning("The rules are still running; the rest of the run is not evaluated")
         if self._rules.actions is not None:
             self._rules.actions.close()
 
     def _run(self) -> None:
-        while not self._ended.wait(self._pause()):
-            with self._lock:
-                self._look()
-        with self._lock:
-            self._finish()
-
-    def _finish(self) -> None:
+        while not self._closing.wait(self._pause()):
+            self.evaluate()
         try:
-            if self._runner is None:
-                self._runner = self._open()
-            if self._runner is not None:
-                # Before they look: of a job that has ended they take what there is for all.
-                self._wait_for_others(self._runner.trial)
-                self._look()
-                logger.info("%s", self._runner.finish())
+            with self._lock:
+                if self._runner is None:
+                    self._runner = self._open()
+                if self._runner is not None:
+                    # First: of a job that has ended the rules take what there is as complete.
+                    self._wait_for_other_workers(self._runner.trial)
+                    self.evaluate()
+                    logger.info("%s", self._runner.finish())
         except Exception:
             logger.exception("the rules could not be evaluated to their end")
 
     @staticmethod
-    def _wait_for_others(trial: Trial) -> None:
-        """Waits until the other workers of the job have written their last steps, too."""
-        # In a SageMaker job nothing says that it is over: what is there is judged.
+    def _wait_for_other_workers(trial: Trial) -> None:
+        """Wait until the other workers of the job have written their last steps, too."""
+        # In a SageMaker job there is no end marker: the rules evaluate what there is.
         if trial.num_workers == 1 or environment.in_sagemaker():
             return
-        deadline = time.monotonic() + _OTHERS_TAKE
+        deadline = time.monotonic() + _OTHER_WORKERS_SECONDS
         while not trial.loaded_all_steps and time.monotonic() < deadline:
             trial.refresh_data()
-            threading.Event().wait(_SHORTEST_PAUSE)
+            threading.Event().wait(_MIN_PAUSE_SECONDS)
 
     def _pause(self) -> float:
-        """As long as the writer waits: there is nothing new before."""
+        """Return the seconds until the writer publishes again."""
         pause = flush_interval(self._age, "://" in self._path, self._flush_seconds)
-        pause = max(pause, _SHORTEST_PAUSE)
+        pause = max(pause, _MIN_PAUSE_SECONDS)
         self._age += pause
         return pause
-
-    def _look(self) -> None:
-        try:
-            if self._runner is None:
-                self._runner = self._open()
-            _say([] if self._runner is None else self._runner.look())
-            self._failing = False
-        except Exception:
-            # Training and saving go on; the next look may have more luck, as with a bucket.
-            if not self._failing:
-                logger.exception("the rules cannot be evaluated at present; training goes on")
-            self._failing = True
 
     def _open(self) -> RuleRunner | None:
         from smdebug.exceptions import MissingCollectionFiles, TrialNotFound
@@ -201,26 +183,26 @@ class RuleThread:
         from smdebug.trials.trial import Trial
 
         try:
-            trial = Trial(self._path, wait_seconds=0, store=self._own_run)
+            trial = Trial(self._path, wait_seconds=0, store=self._store)
         except (TrialNotFound, MissingCollectionFiles):
             # Nothing has been published yet.
             return None
         rules = [spec.make(trial) for spec in self._rules.specs]
-        return RuleRunner(trial, rules, self._found, own=True)
+        return RuleRunner(trial, rules, self._handle, own=True)
 
-    def _found(self, finding: Finding) -> None:
+    def _handle(self, finding: Finding) -> None:
         if self._rules.actions is not None:
             self._rules.actions.invoke(finding)
-        self._tell(finding)
+        self._on_finding(finding)
 
 
-def _say(findings: list[Finding]) -> None:
-    """Logs what was found; of what a rule found in many tensors, the first ones."""
+def _log(findings: list[Finding]) -> None:
+    """Log findings; of those that one rule has in many tensors, the first ones."""
     by_rule: dict[str, list[Finding]] = {}
     for finding in findings:
         by_rule.setdefault(finding.rule, []).append(finding)
     for rule, found in by_rule.items():
-        for finding in found[:_SAID]:
+        for finding in found[:_MAX_LOGGED]:
             logger.warning("%s", finding)
-        if len(found) > _SAID:
-            logger.warning("%s found %d more; the run keeps them", rule, len(found) - _SAID)
+        if len(found) > _MAX_LOGGED:
+            logger.warning("%s found %d more; the run keeps them", rule, len(found) - _MAX_LOGGED)

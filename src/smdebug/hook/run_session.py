@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from smdebug.config import environment
@@ -15,10 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.config.options import HookOptions
+    from smdebug.hook.collections import HookCollections
     from smdebug.hook.output import Output
     from smdebug.hook.steps import StepCounter
     from smdebug.hook.worker import Worker
     from smdebug.storage.stores.base import Store
+
+# The collections file takes longer to make the more names there are: making it takes at most one
+# part in so many of the time.
+_COLLECTIONS_SHARE = 20
 
 
 class RunSession:
@@ -52,6 +58,7 @@ class RunSession:
         # An earlier job was interrupted here, and its end marker is not the end.
         self._was_interrupted = False
         self._reopens = False
+        self._collections_pause = 0.0
         self.resume = Resume(options, store, steps)
 
     def check(self, worker: Worker) -> int | None:
@@ -97,6 +104,31 @@ class RunSession:
         """Yield collections and tensors that an earlier job saved, where this one continues it."""
         if self.resume.continues and self.writes and not self._options.dry_run:
             yield from previous_tensor_names(self.store, worker)
+
+    def write_collections(
+        self, collections: HookCollections, now: bool = False, always: bool = False
+    ) -> None:
+        """Write the collections file if there are new names.
+
+        Args:
+            collections: the collections.
+            now: otherwise it waits where there are new names at every step, so that writing all of
+                them again takes a small share of the time.
+            always: write it even without new names.
+        """
+        due = now or time.perf_counter() >= self._collections_pause
+        if self.output is not None and (always or (collections.plan.changed and due)):
+            started = time.perf_counter()
+            self.output.write_collections(collections.to_json())
+            collections.plan.changed = False
+            ended = time.perf_counter()
+            self._collections_pause = ended + _COLLECTIONS_SHARE * (ended - started)
+
+    def publish(self) -> None:
+        """Publish everything that was handed over, and wait for it."""
+        if self.output is not None:
+            self.output.finish_step()
+            self.output.flush()
 
     def finish(self) -> None:
         """Let no more steps in; `last_output` is still to be closed."""

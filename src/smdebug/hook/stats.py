@@ -1,4 +1,4 @@
-"""What a hook cost."""
+"""Statistics of a hook: what it saved, and its overhead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class CollectionStats:
     """What was saved of one collection.
 
     Attributes:
-        tensors: how many tensors, counting every step.
+        tensors: the number of tensors, over all steps.
         bytes: their size before compression.
     """
 
@@ -20,17 +20,17 @@ class CollectionStats:
 
 @dataclass
 class HookStats:
-    """What a hook did and what it cost the training thread.
+    """What a hook saved, and its overhead in the training thread.
 
     Attributes:
-        steps: the steps that training made.
-        saved_steps: those at which something was saved.
-        lost_steps: those at which something was to be saved that is not in the run, because
-            saving has failed.
-        seconds: time the training thread spent in the hook, waiting included.
-        seconds_waited: time of it spent waiting for the writer.
-        bytes: bytes published so far.
-        segments: how often something was published.
+        steps: the number of steps of this process.
+        saved_steps: the number of steps at which something was saved.
+        lost_steps: the number of steps of which something is not in the run, because saving has
+            failed.
+        seconds: the time that the training thread spent in the hook, waiting included.
+        seconds_waited: the part of it that was spent waiting for the writer.
+        bytes: the number of bytes published so far.
+        segments: the number of publications.
         collections: what was saved, by collection. A tensor in two collections counts in both.
 
     Example:
@@ -51,16 +51,16 @@ class HookStats:
         each = 1e3 * self.seconds / max(self.steps, 1)
         lost = f" and {self.lost_steps} lost" if self.lost_steps else ""
         return (
-            f"{self.saved_steps} of {self.steps} steps saved{lost}, {shown_bytes(self.bytes)}; "
+            f"{self.saved_steps} of {self.steps} steps saved{lost}, {format_bytes(self.bytes)}; "
             f"{each:.2f} ms a step in the training thread, {self.seconds_waited:.1f} s waited"
         )
 
 
-def shown_bytes(count: int) -> str:
-    """Bytes as a person says them.
+def format_bytes(count: int) -> str:
+    """Return a number of bytes in a readable unit.
 
     Example:
-        >>> shown_bytes(12), shown_bytes(34_500), shown_bytes(7_800_000_000)
+        >>> format_bytes(12), format_bytes(34_500), format_bytes(7_800_000_000)
         ('12 B', '34.5 kB', '7.8 GB')
     """
     size, units = float(count), ["B", "kB", "MB", "GB", "TB"]

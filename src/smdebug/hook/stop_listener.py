@@ -1,6 +1,6 @@
-"""Requests that others leave in the run, obeyed by the hook that writes it.
+"""Stop requests that other processes leave in the run.
 
-A thread looks for them: training only ever reads an attribute.
+A background thread polls for them; training only reads an attribute.
 """
 
 from __future__ import annotations
@@ -19,60 +19,62 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("smdebug.hook")
 
-# Listing a bucket costs a request.
+# Seconds between two polls; listing a bucket takes a request.
 LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 10.0
 
 
 class StopListener:
-    """Looks for requests to stop, every so often, from `start` on until one is accepted.
+    """Polls for stop requests from `start` on until one is accepted.
 
-    Making one asks the store what is there already; training must not wait for that.
+    Making one lists the requests that exist, which takes a request to the store.
 
     Args:
         store: where the run is.
-        on_stop: called with every request, on the thread of this object, until it returns True.
-        on_look: called before every look.
+        on_stop: called with every new request, on the background thread, until it returns True.
+        before_poll: called before every poll.
 
     Attributes:
-        interval: seconds between two looks.
+        interval: seconds between two polls.
     """
 
     def __init__(
         self,
         store: Store,
         on_stop: Callable[[StopRequest], bool],
-        on_look: Callable[[], None] = lambda: None,
+        before_poll: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._on_stop = on_stop
-        self._on_look = on_look
+        self._before_poll = before_poll
         self.interval = REMOTE_SECONDS if store.remote else LOCAL_SECONDS
-        self._ended = threading.Event()
+        self._closed = threading.Event()
         self._warned = False
-        # What was asked of an earlier job in the same place is not asked of this one.
-        self._old = set(list_stops(store))
-        self._thread = threading.Thread(target=self._run, name="smdebug-control", daemon=True)
+        # Requests to an earlier job in the same run are not for this one.
+        self._known = set(list_stops(store))
+        self._thread = threading.Thread(target=self._run, name="smdebug-stop-listener", daemon=True)
 
     def start(self) -> None:
-        """Begins to look; a second call, after Ctrl-C in the first, does no harm."""
+        """Start to poll; a second call, after Ctrl-C in the first, does no harm."""
         if self._thread.ident is None:
             self._thread.start()
 
     def close(self) -> None:
-        """Stops looking; does not wait for a slow store."""
-        self._ended.set()
+        """Stop polling, without waiting for a slow store."""
+        self._closed.set()
 
     def _run(self) -> None:
-        while not self._ended.wait(self.interval):
+        while not self._closed.wait(self.interval):
             try:
-                self._on_look()
-                fresh = [key for key in list_stops(self._store) if key not in self._old]
+                self._before_poll()
+                fresh = [key for key in list_stops(self._store) if key not in self._known]
                 for key in fresh:
                     if self._on_stop(read_stop(self._store, key)):
                         return
-                self._old.update(fresh)
+                self._known.update(fresh)
             except Exception as error:
-                # Training goes on; the next look may have more luck.
+                # Training goes on; the next poll may succeed.
                 if not self._warned:
                     self._warned = True
-                    logger.warning("cannot look for requests in %s: %s", self._store.url, error)
+                    logger.warning(
+                        "Cannot poll for stop requests in %s: %s", self._store.url, error
+                    )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from smdebug.hook.capture import Capture
     from smdebug.hook.output import Output
     from smdebug.hook.plan import SaveRequest
-    from smdebug.hook.step_history import Step
+    from smdebug.hook.steps import Step
     from smdebug.storage.batch import StepBatch
 
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smdebug.hook.step_history import Step, StepHistory
-from smdebug.hook.steps import StepCounter
+from smdebug.hook.previous_run import history_of
+from smdebug.hook.steps import Step, StepCounter, StepHistory
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.segment_summary import StepArrays
 
@@ -40,7 +40,7 @@ def test_every_step_that_was_seen_is_known_exactly(modes: list[ModeKeys]) -> Non
     seen = StepHistory()
     for step in steps:
         seen.add(step)
-    saved = StepHistory.of_rows(arrays(steps))
+    saved = history_of(arrays(steps))
     for history in (seen, saved):
         for number in range(len(steps)):
             assert history.mode_steps_at(number) == expected(steps, number)
@@ -57,7 +57,7 @@ def test_steps_between_saved_ones_are_told_from_their_counts() -> None:
     # Epochs of 25 steps of training and 7 of evaluation; every tenth of a mode is saved.
     steps = steps_of(([TRAIN] * 25 + [EVAL] * 7) * 4)
     saved = [step for step in steps if step.mode_step % 10 == 0]
-    history = StepHistory.of_rows(arrays(saved))
+    history = history_of(arrays(saved))
     for number in range(saved[-1].number + 1):
         found = history.mode_steps_at(number)
         # EVAL saves nothing in some epochs: then only training is known to be bounded.
@@ -70,7 +70,7 @@ def test_steps_between_saved_ones_are_told_from_their_counts() -> None:
 
 
 def test_a_mode_never_counts_beyond_its_next_saved_step() -> None:
-    history = StepHistory.of_rows(arrays([Step(20, TRAIN, 20), Step(35, TRAIN, 30)]))
+    history = history_of(arrays([Step(20, TRAIN, 20), Step(35, TRAIN, 30)]))
     assert history.mode_steps_at(25)[TRAIN] == 25
     assert history.mode_steps_at(34)[TRAIN] == 29
     assert history.mode_steps_at(36)[TRAIN] == 31
@@ -87,18 +87,17 @@ def test_steps_that_are_made_again_take_the_place_of_the_later_ones() -> None:
 
 
 def test_what_a_run_says_comes_before_what_was_seen() -> None:
-    history = StepHistory.of_state(10, {GLOBAL: 10, TRAIN: 7, EVAL: 2, PREDICT: -1})
+    history = StepHistory.from_counts(10, {GLOBAL: 10, TRAIN: 7, EVAL: 2, PREDICT: -1})
     assert history.mode_steps_at(10) == {GLOBAL: 10, TRAIN: 7, EVAL: 2}
     assert history.mode_steps_at(12) == {GLOBAL: 12, TRAIN: 9, EVAL: 2}
-    earlier = StepHistory.of_rows(arrays(steps_of([TRAIN] * 4 + [EVAL] * 3 + [TRAIN] * 40)))
-    history.put_before(earlier)
+    earlier = history_of(arrays(steps_of([TRAIN] * 4 + [EVAL] * 3 + [TRAIN] * 40)))
+    history.prepend(earlier)
     assert history.mode_steps_at(5) == {GLOBAL: 5, TRAIN: 3, EVAL: 1}
     assert history.mode_steps_at(10) == {GLOBAL: 10, TRAIN: 7, EVAL: 2}
-    assert history.begins_at() == 0
+    assert history.first_step == 0
 
 
 def test_nothing_is_known_of_nothing() -> None:
-    assert not StepHistory()
-    assert StepHistory().begins_at() is None
-    assert not StepHistory.of_rows(StepArrays.concatenate([]))
+    assert StepHistory().first_step is None
+    assert history_of(StepArrays.concatenate([])).first_step is None
     assert StepHistory().mode_steps_at(3) == {GLOBAL: 3}
