@@ -65,3 +65,8 @@ def _as_list(callbacks: Any) -> list[Any]:
     if isinstance(callbacks, list | tuple):
         return list(callbacks)
     return [] if callbacks is None else [callbacks]
+
+
+def instrument(job: InstrumentedJob, package: ModuleType) -> None:
+    """Instruments the package."""
+    KerasWatch(job, package)

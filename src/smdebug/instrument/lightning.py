@@ -47,3 +47,8 @@ class LightningWatch:
             self._job.has_trainer = True
             # In front: a step begins before other callbacks look at its batch.
             trainer.callbacks.insert(0, LightningCallback(hook))
+
+
+def instrument(job: InstrumentedJob, package: ModuleType) -> None:
+    """Instruments the package."""
+    LightningWatch(job, package)

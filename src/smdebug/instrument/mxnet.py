@@ -15,6 +15,7 @@ from smdebug.mxnet.hook import Hook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from smdebug.instrument.job import InstrumentedJob
 
@@ -89,3 +90,8 @@ class MxnetWatch:
         mode = block.register_forward_pre_hook(Callback(follow))
         self._handles = [Handle(mode.detach), hook.register_block(block)]
         logger.info("the hook watches %s", block.name)
+
+
+def instrument(job: InstrumentedJob, package: ModuleType) -> None:
+    """Instruments the package."""
+    MxnetWatch(job)

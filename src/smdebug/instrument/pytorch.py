@@ -21,6 +21,7 @@ from smdebug.pytorch.registration import registered_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from smdebug.hook.handles import Handle
     from smdebug.instrument.job import InstrumentedJob
@@ -232,3 +233,8 @@ class PytorchWatch:
 
 def _held_by(optimizer: torch.optim.Optimizer) -> set[int]:
     return {id(each) for group in optimizer.param_groups for each in group["params"]}
+
+
+def instrument(job: InstrumentedJob, package: ModuleType) -> None:
+    """Instruments the package."""
+    PytorchWatch(job)

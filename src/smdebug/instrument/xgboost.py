@@ -12,6 +12,7 @@ from smdebug.xgboost.hook import Hook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from smdebug.instrument.job import InstrumentedJob
 
@@ -51,3 +52,8 @@ class XgboostWatch:
         hook.train_data = data
         hook.validation_data = others[0] if others else data
         arguments.set("callbacks", [*callbacks, hook])
+
+
+def instrument(job: InstrumentedJob, package: ModuleType) -> None:
+    """Instruments the package."""
+    XgboostWatch(job)
