@@ -40,3 +40,16 @@ def test_an_estimator(how: str, tmp_path: Path) -> None:
         check_same(alone, run_imported(script, tmp_path, job))
     metric = create_trial(str(tmp_path / "run")).tensor("validation_0-rmse")
     assert [metric.value(step).item() for step in metric.steps()] == alone.values("loss")
+
+
+def test_train_stays_one_function_that_can_be_pickled(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import pickle\n"
+        "import xgboost\n"
+        "assert xgboost.train is xgboost.training.train is xgboost.sklearn.train\n"
+        "assert pickle.loads(pickle.dumps(xgboost.train)) is xgboost.train\n",
+        encoding="utf-8",
+    )
+    ended = run_launched(script, tmp_path, ["--out", "run"])
+    assert ended.code == 0, ended.errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from smdebug.hook.patch import Patch
+from smdebug.hook.patch import patch
 from smdebug.instrument.arguments import Arguments
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class KerasWatch:
     def __init__(self, job: InstrumentedJob, package: ModuleType) -> None:
         self._job, self._package = job, package
         for name in _CALLED:
-            Patch(package.Model, name, self._with_hook)
+            patch(package.Model, name, self._with_hook)
 
     def _with_hook(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:

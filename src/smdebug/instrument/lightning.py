@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smdebug.hook.patch import Patch
+from smdebug.hook.patch import patch
 from smdebug.pytorch.hook import Hook
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class LightningWatch:
     def __init__(self, job: InstrumentedJob, package: ModuleType) -> None:
         self._job = job
         for name in _BEGINNINGS:
-            Patch(package.Trainer, name, self._with_callback)
+            patch(package.Trainer, name, self._with_callback)
 
     def _with_callback(self, run: Callable[..., Any]) -> Callable[..., Any]:
         def watched(trainer: Any, *args: Any, **kwargs: Any) -> Any:

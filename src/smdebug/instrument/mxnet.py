@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 
 from smdebug.hook.handles import Callback, Handle
-from smdebug.hook.patch import Patch
+from smdebug.hook.patch import patch
 from smdebug.instrument.root_calls import RootCalls
 from smdebug.mode_keys import ModeKeys
 from smdebug.mxnet.hook import Hook
@@ -36,10 +36,10 @@ class MxnetWatch:
         self._job = job
         self._trained: list[Any] = []
         self._handles: list[Any] = []
-        Patch(mx.gluon.Trainer, "__init__", self._telling_trainer)
+        patch(mx.gluon.Trainer, "__init__", self._telling_trainer)
         outermost = RootCalls(lambda: bool(self._trained), self._called)
-        Patch(mx.gluon.Block, "__call__", outermost.telling)
-        Patch(mx.gluon.loss.Loss, "__call__", self._telling_loss)
+        patch(mx.gluon.Block, "__call__", outermost.telling)
+        patch(mx.gluon.loss.Loss, "__call__", self._telling_loss)
 
     # ---- what stands in the place of MXNet's functions
 

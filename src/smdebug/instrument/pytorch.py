@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules.loss import _Loss
 
-from smdebug.hook.patch import Patch
+from smdebug.hook.patch import patch
 from smdebug.instrument.root_calls import RootCalls
 from smdebug.pytorch.backward_losses import BackwardLosses
 from smdebug.pytorch.context import is_traced
@@ -51,7 +51,7 @@ class PytorchWatch:
         self._roots: dict[torch.nn.Module, Handle] = {}
         self._outermost = RootCalls(self._looks, self._called)
         self._since = 0
-        self._calls: Patch | None = None
+        self._calls: Handle | None = None
         self._thread: int | None = None
         self._collected = (0.0, 0.0)
         # Without optimizers: what was called, and what a backward was seen of.
@@ -60,11 +60,11 @@ class PytorchWatch:
         self._left_alone: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._parts: tuple[object, set[int]] = (None, set())
         self._losses: BackwardLosses | None = None
-        Patch(torch.optim.Optimizer, "add_param_group", self._telling_optimizer)
-        Patch(torch, "compile", self._telling_compile)
-        Patch(torch.nn.Module, "compile", self._telling_compile)
-        Patch(torch.autograd, "backward", self._telling_backward)
-        Patch(_Loss, "__call__", self._telling_loss)
+        patch(torch.optim.Optimizer, "add_param_group", self._telling_optimizer)
+        patch(torch, "compile", self._telling_compile)
+        patch(torch.nn.Module, "compile", self._telling_compile)
+        patch(torch.autograd, "backward", self._telling_backward)
+        patch(_Loss, "__call__", self._telling_loss)
         self._look()
 
     def _hook(self) -> Hook | None:
@@ -132,7 +132,7 @@ class PytorchWatch:
         hook = self._hook()
         self._since = 0 if hook is None else hook.step
         if self._calls is None:
-            self._calls = Patch(torch.nn.Module, "__call__", self._outermost.telling)
+            self._calls = patch(torch.nn.Module, "__call__", self._outermost.telling)
 
     def _looks(self) -> bool:
         # In a graph that is compiled the first question is a constant. What torch.compile has kept

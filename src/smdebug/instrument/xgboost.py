@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import xgboost
 
-from smdebug.hook.patch import Patch
+from smdebug.hook.patch import patch
 from smdebug.instrument.arguments import Arguments
 from smdebug.xgboost.hook import Hook
 
@@ -26,9 +26,10 @@ class XgboostWatch:
 
     def __init__(self, job: InstrumentedJob) -> None:
         self._job = job
-        # One function, known by three names.
+        # One function with three names; pickle requires that it stays one.
+        train = self._with_hook(xgboost.train)
         for owner in (xgboost.training, xgboost, xgboost.sklearn):
-            Patch(owner, "train", self._with_hook)
+            patch(owner, "train", lambda _: train)
 
     def _with_hook(self, train: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:

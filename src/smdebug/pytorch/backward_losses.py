@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from smdebug.hook.patch import Patch
+from smdebug.hook.patch import patch
 from smdebug.pytorch.context import in_backward, is_traced
 
 if TYPE_CHECKING:
@@ -36,14 +36,16 @@ class BackwardLosses:
         self._counted_at: int | None = None
         self._count = 0
         self._patches = [
-            Patch(torch.autograd, "backward", self._telling_backward),
-            Patch(torch.amp.GradScaler, "scale", self._telling_scale),
+            patch(torch.autograd, "backward", self._telling_backward),
+            patch(torch.amp.GradScaler, "scale", self._telling_scale),
         ]
 
     def remove(self) -> None:
         """Leaves backward as it was found."""
-        for patch in self._patches:
-            patch.remove()
+        for handle in self._patches:
+            handle.remove()
+        # Another library that has wrapped a replacement goes on calling it.
+        self._hook = lambda: None
 
     def _telling_backward(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         def telling(tensors: Any, *args: Any, **kwargs: Any) -> Any:
