@@ -267,7 +267,7 @@ def test_a_script_with_a_hook_of_its_own_is_left_alone(tmp_path: Path) -> None:
     ended = run_launched(script, tmp_path, ["--out", "other"])
     assert ended.code == 0
     assert not (tmp_path / "other").exists()
-    assert "the script has made a hook itself" in ended.errors
+    assert "the script creates a hook itself" in ended.errors
     assert (tmp_path / "own").exists()
 
 

@@ -71,17 +71,17 @@ class Launch:
         return watched
 
     def _report(self, job: InstrumentedJob) -> None:
-        if job.made is not None:
-            job.made.close()
+        if job.hook is not None:
+            job.hook.close()
         if environment.distributed_rank()[0] > 0:
             return
-        if job.made is None:
+        if job.hook is None:
             say(
                 f"nothing was saved: no training was seen in {self.program.name}; smdebug run "
                 "knows PyTorch, Keras, XGBoost and MXNet Gluon, in the process of the script itself"
             )
         else:
-            say(f"{job.made.stats().saved_steps} steps saved in {job.made.out_dir}")
+            say(f"{job.hook.stats().saved_steps} steps saved in {job.hook.out_dir}")
 
 
 def run(
