@@ -192,7 +192,7 @@ def test_what_makes_no_sense(kind: Any, tmp_path: Path) -> None:
     with pytest.raises(SMDebugTypeError, match="a Hook, a directory or a URL, got 3"):
         kind(3)
     hook = smd.Hook(tmp_path / "run")
-    with pytest.raises(SMDebugTypeError, match="got a hook and save_all"):
+    with pytest.raises(SMDebugTypeError, match="Cannot change save_all of an existing hook"):
         kind(hook, save_all=True)
 
 

@@ -1,4 +1,4 @@
-"""Training scripts that know nothing of hooks: they train the same, and their runs are right."""
+"""Zero-code instrumentation: scripts train the same, and their runs are complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_train(tmp_path: Path) -> None:
     alone = run_alone(script, tmp_path)
     check_same(alone, run_launched(script, tmp_path, options))
     trial = create_trial(str(tmp_path / "run"))
-    # The second training goes on where the first has ended.
+    # Steps of the second call of train continue those of the first.
     assert trial.steps() == list(range(16))
     metric = trial.tensor("validation-logloss")
     assert [metric.value(step).item() for step in metric.steps()] == alone.values("loss")
