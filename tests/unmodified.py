@@ -1,4 +1,4 @@
-"""Scripts that know nothing of hooks, run as processes: alone, by the launcher, with one import."""
+"""Run scripts in processes: alone, with `smdebug run`, and with `import smdebug.auto`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-# What a script prints of its results; trainers also print how long things took.
+# Prefixes of lines with results; trainers also print durations.
 RESULTS = ("loss", "eval_loss", "evaluation", "weights", "model")
 _SECONDS = 300
 
@@ -26,12 +26,12 @@ class Ended:
     errors: str
 
     def values(self, name: str) -> list[float]:
-        """The numbers that the script printed under a name."""
+        """Return the numbers that the script printed after a name."""
         return [float(line.split()[1]) for line in self.lines if line.split()[0] == name]
 
 
 def run(arguments: list[str], directory: Path, **variables: str) -> Ended:
-    """Runs Python with arguments in a directory."""
+    """Run Python with arguments in a directory."""
     known = {key: value for key, value in os.environ.items() if not key.startswith("SMDEBUG")}
     ended = subprocess.run(
         [sys.executable, *arguments], cwd=directory, env={**known, **variables},
@@ -42,20 +42,20 @@ def run(arguments: list[str], directory: Path, **variables: str) -> Ended:
 
 
 def run_alone(script: Path, directory: Path, *arguments: str) -> Ended:
-    """Runs a script as its author does."""
+    """Run a script without instrumentation."""
     return run([str(script), *arguments], directory)
 
 
 def run_launched(script: Path, directory: Path, options: list[str], *arguments: str) -> Ended:
-    """Runs a script by `smdebug run`."""
+    """Run a script with `smdebug run`."""
     launcher = ["-m", "smdebug", "run", *options, "--", str(script), *arguments]
     return run(launcher, directory)
 
 
-def run_imported(script: Path, directory: Path, job: dict[str, Any]) -> Ended:
-    """Runs a script above which `import smdebug.auto` was written, with a job file."""
+def run_imported(script: Path, directory: Path, config: dict[str, Any]) -> Ended:
+    """Run a script with `import smdebug.auto` as its first line, and a JSON config."""
     file = directory / "job.json"
-    file.write_text(json.dumps(job), encoding="utf-8")
+    file.write_text(json.dumps(config), encoding="utf-8")
     changed = directory / script.name
     text = script.read_text(encoding="utf-8")
     changed.write_text(f"import smdebug.auto\n{text}", encoding="utf-8")
@@ -63,7 +63,7 @@ def run_imported(script: Path, directory: Path, job: dict[str, Any]) -> Ended:
 
 
 def check_same(one: Ended, other: Ended) -> None:
-    """Both have the same results, to the last digit, and ended in the same way."""
+    """Assert that both have the same results, to the last digit, and the same exit status."""
     assert other.lines == one.lines, other.errors
     assert other.code == one.code
     assert any(line.startswith(("weights", "model")) for line in one.lines), one.errors

@@ -1,14 +1,14 @@
-"""Attaches a hook to a script by being imported: one line, and nothing else changes.
+"""Instrument a script by being imported: one line, and no other code changes.
 
 import smdebug.auto
 
-What is saved is described by the job file that `SMDEBUG_CONFIG_FILE_PATH` names, or that a
-SageMaker job has; without one, or when `USE_SMDEBUG` is false, nothing happens. The line stands
-above the imports of frameworks.
+The JSON config that `SMDEBUG_CONFIG_FILE_PATH` names, or that of a SageMaker job, says what is
+saved; without one, or when `USE_SMDEBUG` is false, nothing happens. The line belongs above the
+imports of frameworks.
 """
 
-from smdebug.instrument.start import attach_by_environment
+from smdebug.instrument.start import instrument_from_environment
 
 __all__ = ["job"]
 
-job = attach_by_environment()
+job = instrument_from_environment()

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+import smdebug
 from smdebug.config import environment
+from smdebug.config.log import HarmlessFilter
 from smdebug.core.logger import DuplicateLogFilter, get_logger
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # A program that logs through the library and by itself, and has handlers or has none.
 PROGRAM = """
@@ -186,3 +186,12 @@ def test_the_filter_forgets_what_is_old() -> None:
     # In a job of weeks the memory stays small; the message is shown anew.
     assert asked("a")
     assert len(repeated._times) <= 1000
+
+
+def test_every_logger_of_the_package_escapes_control_characters() -> None:
+    sources = Path(smdebug.__file__).parent.rglob("*.py")
+    calls = [re.findall(r'getLogger\("(.+?)"\)', path.read_text("utf-8")) for path in sources]
+    names = {name for found in calls for name in found}
+    assert {"smdebug", "smdebug.hook", "smdebug.instrument"} <= names
+    for name in names:
+        assert any(isinstance(each, HarmlessFilter) for each in logging.getLogger(name).filters)

@@ -1,4 +1,4 @@
-"""A training script that knows nothing of hooks: it trains the same, and its run is right."""
+"""Zero-code instrumentation: scripts train the same, and their runs are complete."""
 
 from __future__ import annotations
 

@@ -167,12 +167,32 @@ def test_the_model_is_left_as_it_was_found(tmp_path: Path) -> None:
     assert not model.layer._forward_hooks
 
 
+def test_nothing_more_is_saved_through_a_wrapper_of_another_library(tmp_path: Path) -> None:
+    hook = smd.Hook(tmp_path / "run", save_config=EVERY_STEP)
+    model = nn.Linear(2, 1)
+    hook.register_module(model)
+    original = torch.autograd.backward
+    losses = BackwardLosses(lambda: hook)
+    replacement = torch.autograd.backward
+    # Another library keeps calling what it has found.
+    torch.autograd.backward = lambda *args, **kwargs: replacement(*args, **kwargs)
+    try:
+        for number in range(4):
+            if number == 2:
+                losses.remove()
+            model(torch.ones(1, 2)).sum().backward()
+    finally:
+        torch.autograd.backward = original
+    hook.close()
+    assert smd.create_trial(str(tmp_path / "run")).tensor("loss_output_0").steps() == [0, 1]
+
+
 @pytest.mark.parametrize("kind", [smd.TrainerCallback, smd.LightningCallback])
 def test_what_makes_no_sense(kind: Any, tmp_path: Path) -> None:
     with pytest.raises(SMDebugTypeError, match="a Hook, a directory or a URL, got 3"):
         kind(3)
     hook = smd.Hook(tmp_path / "run")
-    with pytest.raises(SMDebugTypeError, match="got a hook and save_all"):
+    with pytest.raises(SMDebugTypeError, match="Cannot change save_all of an existing hook"):
         kind(hook, save_all=True)
 
 

@@ -1,4 +1,4 @@
-"""Training scripts that know nothing of hooks: they train the same, and their runs are right."""
+"""Zero-code instrumentation: scripts train the same, and their runs are complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCRIPTS = [
 
 
 class Runs(dict[str, Ended]):
-    """How the scripts end; each is run when it is first asked for."""
+    """Results of the scripts by name; a script runs when its result is first used."""
 
     def __init__(self, directory: Path, options: list[str] | None = None) -> None:
         super().__init__()
@@ -44,15 +44,15 @@ class Runs(dict[str, Ended]):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """The scripts when nobody watches."""
+    """The scripts without instrumentation."""
     return Runs(tmp_path_factory.mktemp("alone"))
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def instrumented(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """The scripts with a hook that saves everything at every step."""
     options = ["--save", "all", "--every", "1", "--tensorboard"]
-    return Runs(tmp_path_factory.mktemp("watched"), options)
+    return Runs(tmp_path_factory.mktemp("instrumented"), options)
 
 
 def losses_of(trial: Trial, name: str, mode: modes = modes.GLOBAL) -> list[float]:
@@ -61,15 +61,15 @@ def losses_of(trial: Trial, name: str, mode: modes = modes.GLOBAL) -> list[float
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_it_trains_the_same_by_the_launcher(name: str, alone: Runs, watched: Runs) -> None:
-    check_same(alone[name], watched[name])
-    trial = watched.trial(name)
+def test_results_are_the_same_with_the_launcher(name: str, alone: Runs, instrumented: Runs) -> None:
+    check_same(alone[name], instrumented[name])
+    trial = instrumented.trial(name)
     assert trial.tensor_names(collection="gradients")
     assert trial.tensor_names(collection="losses")
 
 
 @pytest.mark.parametrize("name", ["class_trainer", "functional_loss", "lightning_trainer"])
-def test_it_trains_the_same_with_one_import(name: str, tmp_path: Path, alone: Runs) -> None:
+def test_results_are_the_same_with_one_import(name: str, tmp_path: Path, alone: Runs) -> None:
     parameters = {"save_interval": 3, "include_collections": "gradients"}
     job = {"LocalPath": str(tmp_path / "run"), "HookParameters": parameters}
     ended = run_imported(PROGRAMS / f"{name}.py", tmp_path, job)
@@ -77,9 +77,9 @@ def test_it_trains_the_same_with_one_import(name: str, tmp_path: Path, alone: Ru
     assert create_trial(str(tmp_path / "run")).tensor_names(collection="gradients")
 
 
-def test_a_class_of_its_own(alone: Runs, watched: Runs) -> None:
-    trial = watched.trial("class_trainer")
-    # The parts that the model tried out while it was built are no steps.
+def test_a_trainer_class_of_the_script(alone: Runs, instrumented: Runs) -> None:
+    trial = instrumented.trial("class_trainer")
+    # Calls of parts while the model was built are not steps.
     assert trial.steps(mode=modes.TRAIN) == list(range(10))
     assert trial.steps(mode=modes.EVAL) == list(range(4))
     assert trial.mode(5) == modes.EVAL
@@ -89,11 +89,11 @@ def test_a_class_of_its_own(alone: Runs, watched: Runs) -> None:
     assert np.allclose(evaluated.reshape(2, 2).mean(axis=1), printed, rtol=1e-6)
 
 
-def test_a_functional_loss_and_two_modules_of_one_step(alone: Runs, watched: Runs) -> None:
-    trial = watched.trial("functional_loss")
+def test_a_functional_loss_and_two_modules_of_one_step(alone: Runs, instrumented: Runs) -> None:
+    trial = instrumented.trial("functional_loss")
     assert trial.steps(mode=modes.TRAIN) == list(range(20))
     assert losses_of(trial, "loss_output_0") == alone["functional_loss"].values("loss")
-    # What the second module takes is what the first returned, at the first step as at the others.
+    # The input of the second module is the output of the first, also at the first step.
     for step in trial.steps():
         returned = trial.tensor("Sequential_output_0").value(step)
         assert (returned == trial.tensor("Linear_input_0").value(step)).all()
@@ -102,9 +102,9 @@ def test_a_functional_loss_and_two_modules_of_one_step(alone: Runs, watched: Run
             assert trial.tensor(f"gradient/{name}").value(step).any()
 
 
-def test_a_script_that_goes_on_finds_both_modules_again(tmp_path: Path) -> None:
+def test_both_modules_are_found_in_a_resumed_script(tmp_path: Path) -> None:
     script = PROGRAMS / "functional_loss.py"
-    # Far enough for a count of steps to be mistaken for one of this process.
+    # More than the steps of the search, which must count those of this process only.
     text = script.read_text(encoding="utf-8").replace(
         "torch.randn(20, 8, 6)", "torch.randn(150, 8, 6)"
     )
@@ -119,17 +119,17 @@ def test_a_script_that_goes_on_finds_both_modules_again(tmp_path: Path) -> None:
     assert trial.tensor("loss_output_0").steps() == list(range(300))
 
 
-def test_hugging_face(watched: Runs) -> None:
-    trial = watched.trial("huggingface_trainer")
+def test_hugging_face(instrumented: Runs) -> None:
+    trial = instrumented.trial("huggingface_trainer")
     assert trial.steps(mode=modes.TRAIN) == list(range(12))
     assert trial.steps(mode=modes.EVAL) == [0, 1]
     assert len(losses_of(trial, "CrossEntropyLoss_output_0", modes.TRAIN)) == 12
 
 
-def test_lightning(alone: Runs, watched: Runs) -> None:
-    trial = watched.trial("lightning_trainer")
+def test_lightning(alone: Runs, instrumented: Runs) -> None:
+    trial = instrumented.trial("lightning_trainer")
     assert trial.steps(mode=modes.TRAIN) == list(range(16))
-    # Two batches before training begins, to see whether all is well, and two for each epoch.
+    # Two batches of the sanity check before training, and two for each epoch.
     assert trial.steps(mode=modes.EVAL) == list(range(6))
     losses = losses_of(trial, "loss_output_0", modes.TRAIN)
     assert losses[-1] == alone["lightning_trainer"].values("loss")[0]
@@ -138,12 +138,12 @@ def test_lightning(alone: Runs, watched: Runs) -> None:
     assert trial.tensor("encoder_output_0").steps(mode=modes.TRAIN) == list(range(16))
 
 
-def test_lightning_again_with_the_model_called_by_hand_in_between(tmp_path: Path) -> None:
+def test_lightning_twice_with_a_call_of_the_model_in_between(tmp_path: Path) -> None:
     text = (PROGRAMS / "lightning_trainer.py").read_text(encoding="utf-8")
     begin = text.index("trainer.fit")
     again = f"model.encoder(data).sum().backward()\n{text[begin:]}"
     script = tmp_path / "twice.py"
-    # A trainer is done after as many epochs as it was told.
+    # The trainer has reached its number of epochs.
     more = again.replace("trainer.fit", "trainer.fit_loop.max_epochs = 4\ntrainer.fit", 1)
     script.write_text(f"{text}{more}", encoding="utf-8")
     ended = run_launched(script, tmp_path, ["--out", "run", "--every", "1"])
@@ -153,21 +153,21 @@ def test_lightning_again_with_the_model_called_by_hand_in_between(tmp_path: Path
     assert trial.tensor_names(collection="losses") == ["loss_output_0"]
 
 
-def test_accelerate(alone: Runs, watched: Runs) -> None:
-    trial = watched.trial("accelerate_loop")
+def test_accelerate(alone: Runs, instrumented: Runs) -> None:
+    trial = instrumented.trial("accelerate_loop")
     losses = losses_of(trial, "CrossEntropyLoss_output_0")
     assert losses == alone["accelerate_loop"].values("loss")
-    # What is divided by the number of batches is not saved beside it.
+    # The loss divided by the number of batches is not saved as well.
     assert trial.tensor_names(collection="losses") == ["CrossEntropyLoss_output_0"]
 
 
-def test_two_models_with_an_optimizer_each(watched: Runs) -> None:
-    gradients = watched.trial("two_optimizers").tensor_names(collection="gradients")
+def test_two_models_with_an_optimizer_each(instrumented: Runs) -> None:
+    gradients = instrumented.trial("two_optimizers").tensor_names(collection="gradients")
     assert {name.split("_")[0] for name in gradients} == {"gradient/Maker", "gradient/Judge"}
 
 
-def test_the_model_of_the_next_fold_takes_the_place_of_the_last(watched: Runs) -> None:
-    trial = watched.trial("folds")
+def test_the_model_of_the_next_fold_replaces_the_last(instrumented: Runs) -> None:
+    trial = instrumented.trial("folds")
     assert trial.steps(mode=modes.TRAIN) == list(range(15))
     (weight,) = trial.tensor_names(collection="weights")
     assert trial.tensor(weight).steps() == list(range(15))
@@ -175,22 +175,22 @@ def test_the_model_of_the_next_fold_takes_the_place_of_the_last(watched: Runs) -
     assert not (values[0] == values[1]).all()
 
 
-def test_a_script_without_an_optimizer_counts_from_its_first_gradients(
-    alone: Runs, watched: Runs
+def test_a_script_without_an_optimizer_is_instrumented_from_its_second_step(
+    alone: Runs, instrumented: Runs
 ) -> None:
-    losses = losses_of(watched.trial("by_hand"), "loss_output_0")
+    losses = losses_of(instrumented.trial("by_hand"), "loss_output_0")
     assert losses == alone["by_hand"].values("loss")[1:]
 
 
-def test_what_was_tried_before_it_was_compiled(alone: Runs, watched: Runs) -> None:
-    trial = watched.trial("compiled_late")
-    # Two models, tried once each.
+def test_a_model_called_before_it_is_compiled(alone: Runs, instrumented: Runs) -> None:
+    trial = instrumented.trial("compiled_late")
+    # Two models, called once each.
     assert trial.steps(mode=modes.EVAL) == [0, 1]
     assert losses_of(trial, "loss_output_0", modes.TRAIN) == alone["compiled_late"].values("loss")
 
 
-def test_forks_and_other_threads_are_left_alone(alone: Runs, watched: Runs) -> None:
-    trial = watched.trial("processes")
+def test_forks_and_other_threads_are_not_instrumented(alone: Runs, instrumented: Runs) -> None:
+    trial = instrumented.trial("processes")
     assert losses_of(trial, "loss_output_0") == alone["processes"].values("loss")
 
 
@@ -199,16 +199,16 @@ def test_two_processes_of_torchrun(tmp_path: Path) -> None:
     script = str(PROGRAMS / "two_processes.py")
     bare = run([*torchrun, script], tmp_path)
     options = ["--out", "run", "--save", "gradients", "--every", "2"]
-    watched = run([*torchrun, "-m", "smdebug", "run", *options, "--", script], tmp_path)
-    assert sorted(bare.lines) == sorted(watched.lines), watched.errors
+    instrumented = run([*torchrun, "-m", "smdebug", "run", *options, "--", script], tmp_path)
+    assert sorted(bare.lines) == sorted(instrumented.lines), instrumented.errors
     assert len(bare.lines) == 2
-    assert (bare.code, watched.code) == (0, 0)
+    assert (bare.code, instrumented.code) == (0, 0)
     trial = create_trial(str(tmp_path / "run"))
     assert trial.workers() == ["worker_0"]
     assert trial.steps(mode=modes.TRAIN) == [0, 2, 4, 6, 8]
 
 
-def test_several_processes_must_be_told_where(tmp_path: Path) -> None:
+def test_several_processes_need_an_output_directory(tmp_path: Path) -> None:
     script = str(PROGRAMS / "two_processes.py")
     arguments = ["-m", "smdebug", "run", "--", script]
     ended = run(arguments, tmp_path, RANK="0", WORLD_SIZE="2")
@@ -242,7 +242,7 @@ def test_a_rule_stops_the_script(tmp_path: Path) -> None:
     ended = run_launched(script, tmp_path, ["--config", "hook.json"])
     assert ended.lines == ["loss 1.0", "loss 2.0"]
     assert ended.code == 1
-    # The script's own lines, and none of the launcher's.
+    # The traceback has lines of the script, and none of the launcher.
     assert "train.py" in ended.errors
     assert "program.py" not in ended.errors
     assert "RuleEvaluationConditionMet" in ended.errors
@@ -250,7 +250,7 @@ def test_a_rule_stops_the_script(tmp_path: Path) -> None:
     assert (finding.rule, finding.step) == ("NonFinite", 2)
 
 
-def test_a_script_with_a_hook_of_its_own_is_left_alone(tmp_path: Path) -> None:
+def test_a_script_with_its_own_hook_is_not_instrumented(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import torch\n"
@@ -267,7 +267,7 @@ def test_a_script_with_a_hook_of_its_own_is_left_alone(tmp_path: Path) -> None:
     ended = run_launched(script, tmp_path, ["--out", "other"])
     assert ended.code == 0
     assert not (tmp_path / "other").exists()
-    assert "the script has made a hook itself" in ended.errors
+    assert "the script creates a hook itself" in ended.errors
     assert (tmp_path / "own").exists()
 
 
@@ -280,3 +280,29 @@ def test_nothing_is_left_behind_in_a_process_that_only_imports_auto(tmp_path: Pa
         "assert before == (torch.nn.Module.__call__, torch.autograd.backward)\n"
     )
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=100)
+
+
+def test_functions_are_restored_or_stay_plain_functions(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import copy, pickle\n"
+        "import torch\n"
+        "model = torch.nn.Linear(2, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "loss = torch.nn.MSELoss()\n"
+        "assert torch.nn.Module.__call__ is not torch.nn.Module._wrapped_call_impl\n"
+        "for _ in range(3):\n"
+        "    loss(model(torch.ones(1, 2)), torch.ones(1, 1)).backward()\n"
+        "    optimizer.step()\n"
+        "# Every module has been found.\n"
+        "assert torch.nn.Module.__call__ is torch.nn.Module._wrapped_call_impl\n"
+        "for function in (torch.compile, torch.autograd.backward, torch.nn.Module.compile):\n"
+        "    assert pickle.loads(pickle.dumps(function)) is function\n"
+        "    assert copy.deepcopy(function) is function\n"
+        "for each in (model, loss, optimizer):\n"
+        "    copy.deepcopy(each), pickle.dumps(each)\n",
+        encoding="utf-8",
+    )
+    ended = run_launched(script, tmp_path, ["--out", "run", "--every", "1"])
+    assert ended.code == 0, ended.errors
+    assert create_trial(str(tmp_path / "run")).steps(mode=modes.TRAIN) == [0, 1, 2]

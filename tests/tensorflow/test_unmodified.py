@@ -1,4 +1,4 @@
-"""A training script that knows nothing of hooks: it trains the same, and its run is right."""
+"""Zero-code instrumentation: a script trains the same, and its run is complete."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def test_fit_evaluate_predict(tmp_path: Path) -> None:
     options = ["--out", "run", "--save", "all", "--every", "1"]
     check_same(alone, run_launched(SCRIPT, tmp_path, options))
     trial = create_trial(str(tmp_path / "run"))
-    # Four batches in two epochs, then two of the usual size.
+    # Four batches in two epochs, then two of the default size.
     assert trial.steps(mode=modes.TRAIN) == list(range(10))
-    # Behind each of two epochs, and once more.
+    # After each of two epochs, and once more.
     assert len(trial.steps(mode=modes.EVAL)) == 3 * 2 + 4
     assert len(trial.steps(mode=modes.PREDICT)) == 2
     printed = alone.values("loss")
@@ -36,3 +36,16 @@ def test_one_import(tmp_path: Path) -> None:
     check_same(run_alone(SCRIPT, tmp_path), run_imported(SCRIPT, tmp_path, job))
     trial = create_trial(str(tmp_path / "run"))
     assert set(trial.modes()) == {modes.TRAIN, modes.EVAL, modes.PREDICT}
+
+
+def test_the_instrumented_package_keeps_its_loader(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import importlib.resources\n"
+        "import keras\n"
+        "assert 'wrapt' not in type(keras.__spec__.loader).__module__\n"
+        "assert importlib.resources.files('keras').joinpath('__init__.py').read_text()\n",
+        encoding="utf-8",
+    )
+    ended = run_launched(script, tmp_path, ["--out", "run"])
+    assert ended.code == 0, ended.errors

@@ -1,4 +1,4 @@
-"""Training scripts that know nothing of hooks: they train the same, and their runs are right."""
+"""Zero-code instrumentation: scripts train the same, and their runs are complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_train(tmp_path: Path) -> None:
     alone = run_alone(script, tmp_path)
     check_same(alone, run_launched(script, tmp_path, options))
     trial = create_trial(str(tmp_path / "run"))
-    # The second training goes on where the first has ended.
+    # Steps of the second call of train continue those of the first.
     assert trial.steps() == list(range(16))
     metric = trial.tensor("validation-logloss")
     assert [metric.value(step).item() for step in metric.steps()] == alone.values("loss")
@@ -40,3 +40,16 @@ def test_an_estimator(how: str, tmp_path: Path) -> None:
         check_same(alone, run_imported(script, tmp_path, job))
     metric = create_trial(str(tmp_path / "run")).tensor("validation_0-rmse")
     assert [metric.value(step).item() for step in metric.steps()] == alone.values("loss")
+
+
+def test_train_stays_one_function_that_can_be_pickled(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import pickle\n"
+        "import xgboost\n"
+        "assert xgboost.train is xgboost.training.train is xgboost.sklearn.train\n"
+        "assert pickle.loads(pickle.dumps(xgboost.train)) is xgboost.train\n",
+        encoding="utf-8",
+    )
+    ended = run_launched(script, tmp_path, ["--out", "run"])
+    assert ended.code == 0, ended.errors

@@ -15,7 +15,7 @@ from smdebug.config import environment
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.json_config import parse_json_config, read_json_object, unwrapped
 from smdebug.exceptions import SMDebugValueError
-from smdebug.instrument.start import attach
+from smdebug.instrument.start import instrument
 from smdebug.rules.registry import RuleSpec
 from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.stores.base import open_store
@@ -51,7 +51,7 @@ class Launch:
     description: dict[str, Any] | None
 
     def prepare(self) -> Callable[[], None]:
-        """Attaches to what the program will import; returns what runs it.
+        """Instrument what the program will import; return what runs it.
 
         Raises:
             SMDebugError: there is no such program.
@@ -59,7 +59,7 @@ class Launch:
         if self.description is None:
             return self.program.load()
         # In this order: a package may import its framework before its module is even found.
-        job = attach(self.description, "smdebug run")
+        job = instrument(self.description, "smdebug run")
         run = self.program.load()
 
         def watched() -> None:
@@ -71,17 +71,17 @@ class Launch:
         return watched
 
     def _report(self, job: InstrumentedJob) -> None:
-        if job.made is not None:
-            job.made.close()
+        if job.hook is not None:
+            job.hook.close()
         if environment.distributed_rank()[0] > 0:
             return
-        if job.made is None:
+        if job.hook is None:
             say(
                 f"nothing was saved: no training was seen in {self.program.name}; smdebug run "
                 "knows PyTorch, Keras, XGBoost and MXNet Gluon, in the process of the script itself"
             )
         else:
-            say(f"{job.made.stats().saved_steps} steps saved in {job.made.out_dir}")
+            say(f"{job.hook.stats().saved_steps} steps saved in {job.hook.out_dir}")
 
 
 def run(

@@ -14,7 +14,7 @@ from smdebug.config import environment
 from smdebug.markup import harmless
 
 LOGGER_NAME = "smdebug"
-_PARTS = ("", ".attach", ".config", ".hook", ".rules", ".storage", ".trials")
+_PARTS = ("", ".config", ".hook", ".instrument", ".rules", ".storage", ".trials")
 
 _FORMAT = "[%(asctime)s.%(msecs)03d %(context)s %(levelname)s %(filename)s:%(lineno)d] %(message)s"
 _OFF = logging.CRITICAL + 1

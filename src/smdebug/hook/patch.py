@@ -1,50 +1,51 @@
-"""Another function in the place of one that training calls, until it is taken back."""
+"""Functions of a framework that are replaced while a hook is in use."""
 
 from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING, Any
 
+from smdebug.hook.handles import Handle
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Patch:
-    """Replaces an attribute of a class or a module.
+def patch(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Handle:
+    """Replace a function until the handle is removed.
+
+    The replacement is a plain function, so that scripts can pickle and copy it, and compare it by
+    identity. A `wrapt.FunctionWrapper` supports none of these, and adds 0.3 to 0.5 us to a call
+    instead of 0.1 us.
 
     Args:
-        owner: the class or module.
-        name: the attribute, a function.
-        make: given the function that was there, returns the one to put in its place.
-
-    Attributes:
-        function: what was put there.
+        owner: the class, module or object whose attribute the function is.
+        name: the name of the attribute.
+        wrap: returns the replacement for the function it is given.
 
     Example:
         >>> class Model:
         ...     def fit(self):
         ...         return 1
-        >>> patch = Patch(Model, "fit", lambda fit: lambda self: fit(self) + 1)
+        >>> handle = patch(Model, "fit", lambda fit: lambda self: fit(self) + 1)
         >>> Model().fit()
         2
-        >>> patch.remove()
+        >>> handle.remove()
         >>> Model().fit()
         1
     """
+    is_inherited = name not in vars(owner)
+    original = getattr(owner, name)
+    replacement = functools.update_wrapper(wrap(original), original)
+    setattr(owner, name, replacement)
 
-    def __init__(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        self._owner, self._name = owner, name
-        self._own = name in vars(owner)
-        self._original = getattr(owner, name)
-        made = make(self._original)
-        self.function = functools.update_wrapper(made, self._original)
-        setattr(owner, name, self.function)
-
-    def remove(self) -> None:
-        """Puts back what was there, unless somebody else has replaced it since."""
-        if vars(self._owner).get(self._name) is not self.function:
+    def remove() -> None:
+        # Another library may have wrapped the replacement since, and still calls it.
+        if vars(owner).get(name) is not replacement:
             return
-        if self._own:
-            setattr(self._owner, self._name, self._original)
+        if is_inherited:
+            delattr(owner, name)
         else:
-            delattr(self._owner, self._name)
+            setattr(owner, name, original)
+
+    return Handle(remove)

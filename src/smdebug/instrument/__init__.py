@@ -1,1 +1,1 @@
-"""Hooks on scripts that know nothing of them."""
+"""Zero-code instrumentation: hooks for scripts that create none."""

@@ -1,4 +1,4 @@
-"""The job that a hook is attached to: what it is to save, and the one hook it has."""
+"""The instrumented job: its config, and the one hook that it gets."""
 
 from __future__ import annotations
 
@@ -20,61 +20,58 @@ _Hook = TypeVar("_Hook", bound=BaseHook)
 
 
 class InstrumentedJob:
-    """Makes the hook of a script when its training begins.
+    """Creates the hook of a script when its training starts.
 
-    The first framework that trains gets it: a run belongs to one framework. A script that makes a
-    hook itself is left alone.
+    A run belongs to one framework: the first one that trains gets the hook. A script that creates
+    a hook itself is not instrumented.
 
     Args:
-        description: what a job file says, as a dict.
+        config: the JSON config.
 
     Attributes:
-        made: the hook, once there is one.
-        has_trainer: whether a trainer begins the steps, so that modules need not be found.
+        hook: the hook, once it has been created.
+        has_trainer: whether a trainer begins the steps, so that no modules have to be found.
     """
 
-    def __init__(self, description: Mapping[str, Any]) -> None:
-        self._description = description
-        self._refused: set[str] = set()
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+        self._skipped: set[str] = set()
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self.made: BaseHook | None = None
+        self.hook: BaseHook | None = None
         self.has_trainer = False
 
-    def hook(self, kind: type[_Hook]) -> _Hook | None:
-        """Returns the hook, made on the first call; None when this framework gets none.
+    def hook_for(self, kind: type[_Hook]) -> _Hook | None:
+        """Return the hook, created on the first call; None if this framework gets none.
 
         Args:
             kind: the class of the framework's hook.
 
         Raises:
-            SMDebugError: what the job is to save makes no sense, or cannot be saved there.
+            SMDebugError: the config does not suit this framework, or the run cannot be written.
         """
-        # A process that the script forked is not the one that is watched.
+        # Processes that the script forks are not instrumented.
         if not environment.use_smdebug() or os.getpid() != self._process:
             return None
         with self._lock:
-            return self._hook(kind)
+            if isinstance(self.hook, kind):
+                return None if self.hook.closed else self.hook
+            if self.hook is not None:
+                self._skip(kind, f"this run belongs to {_framework(type(self.hook))}")
+                return None
+            if current_hook() is not None:
+                self._skip(kind, "the script creates a hook itself")
+                return None
+            hook = kind.create_from_json_file(self._config)
+            self.hook = hook
+            logger.info("Saving tensors of %s to %s", _framework(kind), hook.out_dir)
+            return hook
 
-    def _hook(self, kind: type[_Hook]) -> _Hook | None:
-        if isinstance(self.made, kind):
-            return None if self.made.closed else self.made
-        if self.made is not None:
-            self._refuse(kind, f"the run is that of {_framework(type(self.made))}")
-            return None
-        if current_hook() is not None:
-            self._refuse(kind, "the script has made a hook itself")
-            return None
-        hook = kind.create_from_json_file(self._description)
-        self.made = hook
-        logger.info("%s: a hook saves to %s", _framework(kind), hook.out_dir)
-        return hook
-
-    def _refuse(self, kind: type, why: str) -> None:
+    def _skip(self, kind: type, why: str) -> None:
         name = _framework(kind)
-        if name not in self._refused:
-            self._refused.add(name)
-            logger.warning("no hook is attached to what %s trains: %s", name, why)
+        if name not in self._skipped:
+            self._skipped.add(name)
+            logger.warning("Not instrumenting %s: %s", name, why)
 
 
 def _framework(kind: type) -> str:

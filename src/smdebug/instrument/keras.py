@@ -1,12 +1,12 @@
-"""Attaching to Keras: its models get the hook for a callback."""
+"""Instrument Keras: add the hook to the callbacks of models."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
 
-from smdebug.hook.patch import Patch
-from smdebug.instrument.arguments import Arguments
+from smdebug.hook.patch import patch
+from smdebug.instrument.calls import Arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,49 +16,37 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("smdebug.instrument")
 
-_CALLED = ("fit", "evaluate", "predict")
 
+def instrument(job: InstrumentedJob, package: ModuleType) -> None:
+    """Add the hook to the callbacks of `fit`, `evaluate` and `predict`."""
 
-class KerasWatch:
-    """Adds the hook to the callbacks of `fit`, `evaluate` and `predict`.
-
-    Args:
-        job: has the hook.
-        package: Keras.
-    """
-
-    def __init__(self, job: InstrumentedJob, package: ModuleType) -> None:
-        self._job, self._package = job, package
-        for name in _CALLED:
-            Patch(package.Model, name, self._with_hook)
-
-    def _with_hook(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*args: Any, **kwargs: Any) -> Any:
+    def with_hook(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
             arguments = Arguments(method, args, kwargs)
-            callbacks = self._callbacks(arguments.get("callbacks"))
-            if callbacks is not None:
-                arguments.set("callbacks", callbacks)
+            callbacks = arguments.get("callbacks")
+            is_list = isinstance(callbacks, package.callbacks.CallbackList)
+            hook = _new_hook(job, callbacks.callbacks if is_list else _as_list(callbacks))
+            if hook is not None and is_list:
+                logger.warning("Not instrumenting Model.%s: got a CallbackList", method.__name__)
+            elif hook is not None:
+                arguments.set("callbacks", [*_as_list(callbacks), hook])
             return method(*arguments.args, **arguments.kwargs)
 
-        return watched
+        return call
 
-    def _callbacks(self, given: Any) -> Any:
-        """The callbacks with the hook among them; None to leave them as they are."""
-        # Not before a model is used: the backend of Keras is chosen by then.
-        from smdebug.tensorflow.keras import KerasHook
+    for name in ("fit", "evaluate", "predict"):
+        patch(package.Model, name, with_hook)
 
-        is_list = isinstance(given, self._package.callbacks.CallbackList)
-        known = given.callbacks if is_list else _as_list(given)
-        # In an evaluation inside of `fit` the hook is there already.
-        if any(isinstance(each, KerasHook) for each in known):
-            return None
-        hook = self._job.hook(KerasHook)
-        if hook is None:
-            return None
-        if is_list:
-            logger.warning("callbacks in a CallbackList of the script's own are left alone")
-            return None
-        return [*known, hook]
+
+def _new_hook(job: InstrumentedJob, callbacks: list[Any]) -> Any:
+    """Return the hook, unless it is among the callbacks or the job gets none."""
+    # Imported when a model is used: the backend of Keras is chosen by then.
+    from smdebug.tensorflow.keras import KerasHook
+
+    # `fit` passes its callbacks on to `evaluate`.
+    if any(isinstance(each, KerasHook) for each in callbacks):
+        return None
+    return job.hook_for(KerasHook)
 
 
 def _as_list(callbacks: Any) -> list[Any]:

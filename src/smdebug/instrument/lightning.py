@@ -1,10 +1,10 @@
-"""Attaching to Lightning: its trainers get a callback when they begin."""
+"""Instrument Lightning: add a callback to trainers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smdebug.hook.patch import Patch
+from smdebug.hook.patch import patch
 from smdebug.pytorch.hook import Hook
 
 if TYPE_CHECKING:
@@ -13,37 +13,29 @@ if TYPE_CHECKING:
 
     from smdebug.instrument.job import InstrumentedJob
 
-_BEGINNINGS = ("fit", "validate", "test", "predict")
 
+def instrument(job: InstrumentedJob, package: ModuleType) -> None:
+    """Add the callback to every `Trainer` without one when it starts."""
 
-class LightningWatch:
-    """Adds the callback to every `Trainer` that has none.
-
-    Args:
-        job: has the hook.
-        package: Lightning, by whichever of its names.
-    """
-
-    def __init__(self, job: InstrumentedJob, package: ModuleType) -> None:
-        self._job = job
-        for name in _BEGINNINGS:
-            Patch(package.Trainer, name, self._with_callback)
-
-    def _with_callback(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(trainer: Any, *args: Any, **kwargs: Any) -> Any:
-            self._add_callback(trainer)
+    def with_callback(run: Callable[..., Any]) -> Callable[..., Any]:
+        def call(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+            _add_callback(job, trainer)
             return run(trainer, *args, **kwargs)
 
-        return watched
+        return call
 
-    def _add_callback(self, trainer: Any) -> None:
-        # Not before there is a trainer: this package goes by two names, and only one is in use.
-        from smdebug.pytorch.lightning import LightningCallback
+    for name in ("fit", "validate", "test", "predict"):
+        patch(package.Trainer, name, with_callback)
 
-        if any(isinstance(each, LightningCallback) for each in trainer.callbacks):
-            return
-        hook = self._job.hook(Hook)
-        if hook is not None:
-            self._job.has_trainer = True
-            # In front: a step begins before other callbacks look at its batch.
-            trainer.callbacks.insert(0, LightningCallback(hook))
+
+def _add_callback(job: InstrumentedJob, trainer: Any) -> None:
+    # Imported when a trainer is used: the package has two names, and only the one in use matters.
+    from smdebug.pytorch.lightning import LightningCallback
+
+    if any(isinstance(each, LightningCallback) for each in trainer.callbacks):
+        return
+    hook = job.hook_for(Hook)
+    if hook is not None:
+        job.has_trainer = True
+        # First: the step has to begin before other callbacks see its batch.
+        trainer.callbacks.insert(0, LightningCallback(hook))

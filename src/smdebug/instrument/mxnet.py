@@ -1,4 +1,4 @@
-"""Attaching to MXNet: the outermost block that a trainer trains, and its losses."""
+"""Instrument MXNet: register the root block that a trainer updates, and its losses."""
 
 from __future__ import annotations
 
@@ -8,84 +8,81 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 
 from smdebug.hook.handles import Callback, Handle
-from smdebug.hook.patch import Patch
-from smdebug.instrument.root_calls import RootCalls
+from smdebug.hook.patch import patch
+from smdebug.instrument.calls import report_root_calls
 from smdebug.mode_keys import ModeKeys
 from smdebug.mxnet.hook import Hook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from smdebug.instrument.job import InstrumentedJob
 
 logger = logging.getLogger("smdebug.instrument")
 
 
-class MxnetWatch:
-    """Registers what training calls, as a script of one's own would.
+def instrument(job: InstrumentedJob, package: ModuleType) -> None:
+    """Register the blocks and losses that training calls."""
+    BlockRegistration(job)
 
-    A block counts when a `Trainer` holds one of its parameters, and when no other block calls it.
-    When another trainer is made, its block takes the place of the one before.
+
+class BlockRegistration:
+    """Registers what training calls, as manual instrumentation would.
+
+    A block is registered if a `Trainer` holds one of its parameters and no other block calls it.
+    The block of the next trainer replaces it.
 
     Args:
-        job: has the hook.
+        job: creates the hook.
     """
 
     def __init__(self, job: InstrumentedJob) -> None:
         self._job = job
-        self._trained: list[Any] = []
+        # The parameters of the last trainer, until their block has been found.
+        self._parameters: list[Any] = []
         self._handles: list[Any] = []
-        Patch(mx.gluon.Trainer, "__init__", self._telling_trainer)
-        outermost = RootCalls(lambda: bool(self._trained), self._called)
-        Patch(mx.gluon.Block, "__call__", outermost.telling)
-        Patch(mx.gluon.loss.Loss, "__call__", self._telling_loss)
+        patch(mx.gluon.Trainer, "__init__", self._wrap_trainer_init)
+        on_root_calls = report_root_calls(lambda: bool(self._parameters), self._on_root_call)
+        patch(mx.gluon.Block, "__call__", on_root_calls)
+        patch(mx.gluon.loss.Loss, "__call__", self._wrap_loss_call)
 
-    # ---- what stands in the place of MXNet's functions
-
-    def _telling_trainer(self, init: Callable[..., None]) -> Callable[..., None]:
-        def telling(trainer: Any, params: Any, *args: Any, **kwargs: Any) -> None:
+    def _wrap_trainer_init(self, init: Callable[..., None]) -> Callable[..., None]:
+        def trainer_init(trainer: Any, params: Any, *args: Any, **kwargs: Any) -> None:
             init(trainer, params, *args, **kwargs)
-            self._trained = list(params.values() if hasattr(params, "values") else params)
+            self._parameters = list(params.values() if hasattr(params, "values") else params)
 
-        return telling
+        return trainer_init
 
-    def _telling_loss(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_loss_call(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def loss_call(loss: Any, *args: Any, **kwargs: Any) -> Any:
-            hook = self._hook()
-            if hook is not None and loss not in hook.registered_blocks:
+            hook: Any = self._job.hook
+            is_active = self._handles and isinstance(hook, Hook) and not hook.closed
+            if is_active and loss not in hook.registered_blocks:
                 hook.register_block(loss)
             return call(loss, *args, **kwargs)
 
         return loss_call
 
-    # ---- finding the block
-
-    def _hook(self) -> Hook | None:
-        """The hook, once it watches something."""
-        made = self._job.made
-        if not isinstance(made, Hook) or made.closed or not self._handles:
-            return None
-        return made
-
-    def _called(self, block: Any) -> None:
-        """Registers an outermost block, if it is the one that is trained."""
-        held = {id(each) for each in self._trained}
-        if not any(id(each) in held for each in block.collect_params().values()):
+    def _on_root_call(self, block: Any) -> None:
+        """Register a root block if the trainer updates it."""
+        updated = {id(each) for each in self._parameters}
+        parameters = block.collect_params().values()
+        if not any(id(each) in updated for each in parameters):
             return
-        # Found, or nobody wants it: nothing more is looked for.
-        self._trained = []
-        hook = self._job.hook(Hook)
+        # The search ends here, also if the job gets no hook.
+        self._parameters = []
+        hook = self._job.hook_for(Hook)
         if hook is None:
             return
         for handle in self._handles:
             handle.remove()
         self._handles = []
 
-        def follow(called: Any, taken: Any) -> None:
-            training = mx.autograd.is_training()
-            hook.set_mode(ModeKeys.TRAIN if training else ModeKeys.EVAL)
+        def set_mode(called: Any, inputs: Any) -> None:
+            hook.set_mode(ModeKeys.TRAIN if mx.autograd.is_training() else ModeKeys.EVAL)
 
-        # Before the hook's own: it begins the step.
-        mode = block.register_forward_pre_hook(Callback(follow))
+        # Before the callback of the hook, which begins the step.
+        mode = block.register_forward_pre_hook(Callback(set_mode))
         self._handles = [Handle(mode.detach), hook.register_block(block)]
-        logger.info("the hook watches %s", block.name)
+        logger.info("Attached to %s (%d parameters)", block.name, len(parameters))

@@ -1,81 +1,73 @@
-"""Attaching to whatever the script will import."""
+"""Instrument every framework that a script imports."""
 
 from __future__ import annotations
 
+import importlib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import wrapt
+
 from smdebug.config import environment
 from smdebug.config.json_config import parse_json_config, read_json_object
-from smdebug.instrument.imports import ImportWatch
 from smdebug.instrument.job import InstrumentedJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
+# The package whose import is waited for, and the module here that instruments it.
+FRAMEWORKS = {
+    "torch": "pytorch",
+    "lightning.pytorch": "lightning",
+    "pytorch_lightning": "lightning",
+    "keras": "keras",
+    "xgboost": "xgboost",
+    "mxnet": "mxnet",
+}
 
-def attach(description: Mapping[str, Any], place: str = "job file") -> InstrumentedJob:
-    """Has every framework that is imported, or will be, attach a hook to what it trains.
+
+def instrument(config: Mapping[str, Any], source: str = "JSON config") -> InstrumentedJob:
+    """Instrument every framework that is imported, now or later.
 
     Args:
-        description: what a job file says.
-        place: where it came from, for error messages.
+        config: the JSON config.
+        source: where the config came from, for error messages.
 
     Raises:
-        SMDebugValueError: the description makes no sense.
+        SMDebugValueError: the config is invalid.
     """
-    # Here, and not in the middle of the script.
-    parse_json_config(description, place)
-    job = InstrumentedJob(description)
-
-    def pytorch(module: ModuleType) -> None:
-        from smdebug.instrument.pytorch import PytorchWatch
-
-        PytorchWatch(job)
-
-    def lightning(module: ModuleType) -> None:
-        from smdebug.instrument.lightning import LightningWatch
-
-        LightningWatch(job, module)
-
-    def keras(module: ModuleType) -> None:
-        from smdebug.instrument.keras import KerasWatch
-
-        KerasWatch(job, module)
-
-    def xgboost(module: ModuleType) -> None:
-        from smdebug.instrument.xgboost import XgboostWatch
-
-        XgboostWatch(job)
-
-    def mxnet(module: ModuleType) -> None:
-        from smdebug.instrument.mxnet import MxnetWatch
-
-        MxnetWatch(job)
-
-    ImportWatch(
-        {
-            "torch": pytorch,
-            "lightning.pytorch": lightning,
-            "pytorch_lightning": lightning,
-            "keras": keras,
-            "xgboost": xgboost,
-            "mxnet": mxnet,
-        }
-    ).start()
+    # An invalid config is an error here, not in the middle of the script.
+    parse_json_config(config, source)
+    job = InstrumentedJob(config)
+    for package, name in FRAMEWORKS.items():
+        wrapt.register_post_import_hook(partial(_instrument_package, job, name), package)
     return job
 
 
-def attach_by_environment() -> InstrumentedJob | None:
-    """Attaches what the job file describes; None where there is none, or smdebug is turned off.
+def instrument_from_environment() -> InstrumentedJob | None:
+    """Instrument with the JSON config of the environment.
+
+    Returns:
+        The job; None if there is no config, or smdebug is turned off.
 
     Raises:
-        FileNotFoundError: `SMDEBUG_CONFIG_FILE_PATH` names a file that is not there.
+        FileNotFoundError: the file that `SMDEBUG_CONFIG_FILE_PATH` names does not exist.
     """
     path = environment.config_file_path()
     if not environment.use_smdebug():
         return None
     if not environment.has_config_file_path() and not Path(path).exists():
         return None
-    return attach(read_json_object(path), path)
+    return instrument(read_json_object(path), path)
+
+
+def _instrument_package(job: InstrumentedJob, name: str, package: ModuleType) -> None:
+    loader: Any = package.__loader__
+    if type(loader).__module__ == "wrapt.importer":
+        # wrapt 1.14 leaves its loader on the package, which then cannot open its resources.
+        package.__loader__ = loader.loader
+        if package.__spec__ is not None:
+            package.__spec__.loader = loader.loader
+    importlib.import_module(f"smdebug.instrument.{name}").instrument(job, package)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import transformers
 
-from smdebug.pytorch.trainers import WatchedTraining
+from smdebug.pytorch.trainers import TrainerHook
 
 if TYPE_CHECKING:
     import os
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class TrainerCallback(transformers.TrainerCallback):
-    """Saves what happens inside of a model that a Hugging Face `Trainer` trains.
+    """Saves tensors of a model that a Hugging Face `Trainer` trains.
 
-    Every forward of the model is a step, in the mode TRAIN or EVAL. The loss is `loss_output_0`;
-    what the trainer logs becomes scalars.
+    Every forward pass of the model is a step, in the mode TRAIN or EVAL. The loss is
+    `loss_output_0`. Logged metrics are saved as scalars.
 
     Args:
-        hook: a hook of your own, or where the run goes: a directory or a URL.
-        options: the other arguments of `Hook`, when it is made here.
+        hook: a hook, or the `out_dir` of a new one: a directory or a URL.
+        options: the other arguments of a new `Hook`.
 
     Attributes:
-        hook: the hook; it is closed with `close`, or when the interpreter ends.
+        hook: the hook; call its `close`, or it is closed when the interpreter exits.
 
     Example:
         >>> callback = TrainerCallback("runs/bert", include_collections=["gradients"])
@@ -34,19 +34,19 @@ class TrainerCallback(transformers.TrainerCallback):
     """
 
     def __init__(self, hook: Hook | str | os.PathLike[str], **options: Any) -> None:
-        self._training = WatchedTraining(hook, options)
+        self._training = TrainerHook(hook, options)
         self.hook = self._training.hook
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any
     ) -> None:
-        """Begins to watch the model; the trainer calls it."""
+        """Register the model; called by the trainer."""
         self._training.begin(model)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Saves what the trainer logs; the trainer calls it."""
+        """Save logged metrics; called by the trainer."""
         self._training.log(logs or {})
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Publishes what was saved; the trainer calls it. More trainings may follow."""
+        """Publish all steps; called by the trainer. More training may follow."""
         self._training.end()

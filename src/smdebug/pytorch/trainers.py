@@ -1,4 +1,4 @@
-"""What the callbacks for other people's trainers have in common."""
+"""Shared part of the callbacks for trainers of other libraries."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from smdebug.hook.handles import Handle
 
 
-class WatchedTraining:
-    """A hook on the model of a trainer, and what the trainer logs.
+class TrainerHook:
+    """A hook on the model of a trainer and on the metrics that the trainer logs.
 
     Args:
-        hook: the hook, or where its run goes.
-        options: the other arguments of the hook, when it is made here.
+        hook: the hook, or the `out_dir` of a new one.
+        options: the other arguments of a new hook.
 
     Attributes:
         hook: the hook.
@@ -32,7 +32,8 @@ class WatchedTraining:
     def __init__(self, hook: Hook | str | os.PathLike[str], options: Mapping[str, Any]) -> None:
         if isinstance(hook, Hook) and options:
             raise SMDebugTypeError(
-                f"options must be given to the hook itself, got a hook and {', '.join(options)}"
+                f"Cannot change {', '.join(options)} of an existing hook. Pass the options to the "
+                "hook itself, or a directory instead of the hook"
             )
         if not isinstance(hook, Hook | str | os.PathLike):
             raise SMDebugTypeError(
@@ -43,33 +44,33 @@ class WatchedTraining:
         self._handle: Handle | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Some trainers send their callbacks to other processes, where the hook saves nothing.
+        # Some trainers pickle their callbacks for other processes, where the hook saves nothing.
         return {"hook": self.hook, "_losses": None, "_handle": None}
 
     def begin(self, module: torch.nn.Module, begins_steps: bool = True) -> None:
-        """Watches a model, and what is called backward on; a second time nothing happens."""
+        """Register a model and the losses of its backward passes; a second call does nothing."""
         if self.hook.closed:
             return
         if module not in self.hook.module_set:
             self._handle = self.hook.register_module(
-                # Who begins steps knows their modes.
                 module,
+                # A trainer that begins the steps also sets their modes.
                 begins_steps=begins_steps,
                 follow_training=begins_steps,
             )
         if self._losses is None:
             self._losses = BackwardLosses(lambda: self.hook)
 
-    def log(self, numbers: Mapping[str, Any]) -> None:
-        """Saves what a trainer logs, as scalars."""
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Save the metrics that a trainer logs, as scalars."""
         if self.hook.closed:
             return
-        for name, value in numbers.items():
+        for name, value in metrics.items():
             if getattr(value, "numel", lambda: 1)() == 1 and not isinstance(value, str):
                 self.hook.save_scalar(name, value)
 
     def end(self) -> None:
-        """Publishes what was saved; the model and backward are left as they were found."""
+        """Publish all steps, and remove everything from the model and from PyTorch."""
         if self._losses is not None:
             self._losses.remove()
             self._losses = None

@@ -1,4 +1,4 @@
-"""Tapes that tell what they do: the same objects, of a class made for them."""
+"""Gradient tapes that report what they do; a tape stays the same object."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from smdebug.tensorflow.recording import no_autograph
 if TYPE_CHECKING:
     from smdebug.tensorflow.tape import TapeSteps
 
-# The class of tapes that tell, for each class of tapes.
+# The recording class of each class of tapes.
 _classes: dict[Any, Any] = {}
 
 
-def make_tell(tape: Any) -> None:
-    """Makes a tape tell those in its list `smdebug_steps` what it does."""
+def make_recording(tape: Any) -> None:
+    """Make a tape report to the objects in its list `smdebug_steps`."""
     kind = type(tape)
     if kind not in _classes.values():
         if kind not in _classes:
-            _classes[kind] = _telling(kind)
+            _classes[kind] = _recording_class(kind)
+        # Python looks up __enter__ and __exit__ on the class, so patching the object has no effect.
         tape.__class__ = _classes[kind]
 
 
-def _telling(kind: Any) -> Any:
-    """Makes a class of tapes that tell what they do."""
-
-    class TellingTape(kind):
+def _recording_class(kind: Any) -> Any:
+    class RecordingTape(kind):
         smdebug_steps: list[TapeSteps]
-        # A Jacobian is many gradients, of which none is the loss's.
-        smdebug_quiet = False
+        # A Jacobian is computed by many gradients, none of which is that of the loss.
+        smdebug_paused = False
 
         @no_autograph
         def __enter__(self) -> Any:
@@ -46,26 +45,26 @@ def _telling(kind: Any) -> Any:
         @no_autograph
         def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             result = super().gradient(target, sources, *args, **kwargs)
-            if not self.smdebug_quiet:
+            if not self.smdebug_paused:
                 for steps in self.smdebug_steps:
                     steps.gradient(target, sources, result)
             return result
 
         @no_autograph
         def jacobian(self, *args: Any, **kwargs: Any) -> Any:
-            return self._quietly(super().jacobian, args, kwargs)
+            return self._without_recording(super().jacobian, args, kwargs)
 
         @no_autograph
         def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
-            return self._quietly(super().batch_jacobian, args, kwargs)
+            return self._without_recording(super().batch_jacobian, args, kwargs)
 
         @no_autograph
-        def _quietly(self, compute: Any, args: Any, kwargs: Any) -> Any:
-            self.smdebug_quiet = True
+        def _without_recording(self, compute: Any, args: Any, kwargs: Any) -> Any:
+            self.smdebug_paused = True
             try:
                 return compute(*args, **kwargs)
             finally:
-                self.smdebug_quiet = False
+                self.smdebug_paused = False
 
-    TellingTape.__name__ = kind.__name__
-    return TellingTape
+    RecordingTape.__name__ = kind.__name__
+    return RecordingTape

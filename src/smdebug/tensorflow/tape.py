@@ -16,7 +16,7 @@ from smdebug.tensorflow.backend import flatten, is_variable, tf
 from smdebug.tensorflow.layers import variable_name
 from smdebug.tensorflow.naming import gradient_name, numbered
 from smdebug.tensorflow.recording import Recording, watched_layers
-from smdebug.tensorflow.recording_tape import make_tell
+from smdebug.tensorflow.recording_tape import make_recording
 from smdebug.tensorflow.replicas import local_replicas
 from smdebug.tensorflow.tensors import is_symbolic, value_of
 
@@ -47,7 +47,7 @@ class Tapes:
     def wrap(self, tape: Any) -> Any:
         """Makes a tape tell what it does; it stays the same object."""
         told = [each for each in getattr(tape, "smdebug_steps", ()) if each.hook is not self._hook]
-        make_tell(tape)
+        make_recording(tape)
         tape.smdebug_steps = [*told, TapeSteps(self._hook, self)]
         return tape
 
