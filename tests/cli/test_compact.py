@@ -25,13 +25,13 @@ STEPS = 8
 # A job that saves steps, says so, and goes on until it is killed.
 JOB = """
 import sys
-from smdebug.storage.writer_lock import Claim
+from smdebug.storage.writer_lock import WriterLock
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.writer.thread import RunWriter
 from smdebug.testing.runs import default_batch, default_collections
 
 store = LocalStore(sys.argv[1])
-claim = Claim(store, "worker_0")
+claim = WriterLock(store, "worker_0")
 claim.take()
 writer = RunWriter(store)
 writer.write_collections(default_collections().to_json())

@@ -195,11 +195,11 @@ def test_what_makes_no_sense_of_formats(tmp_path: Path) -> None:
 # A job that has saved a step, says so, and goes on until its input ends.
 JOB = """
 import sys
-from smdebug.storage.writer_lock import Claim
+from smdebug.storage.writer_lock import WriterLock
 from smdebug.storage.stores.local import LocalStore
 from smdebug.testing import make_run
 
-claim = Claim(LocalStore("live"), "worker_0")
+claim = WriterLock(LocalStore("live"), "worker_0")
 claim.take()
 make_run("live", [7], end=False)
 print("saved", flush=True)

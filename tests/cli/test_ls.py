@@ -161,10 +161,10 @@ def test_damaged_runs_are_lines_like_others(tmp_path: Path) -> None:
 
 _HOLD = """
 import sys
-from smdebug.storage.writer_lock import Claim
+from smdebug.storage.writer_lock import WriterLock
 from smdebug.storage.stores.local import LocalStore
 
-claim = Claim(LocalStore(sys.argv[1]), "worker_0")
+claim = WriterLock(LocalStore(sys.argv[1]), "worker_0")
 claim.take()
 print("taken", flush=True)
 sys.stdin.readline()

@@ -209,7 +209,7 @@ def test_what_makes_no_sense(runs: Path, arguments: list[str], said: str) -> Non
 JOB = """
 import os, sys
 import numpy as np
-from smdebug.storage.writer_lock import Claim
+from smdebug.storage.writer_lock import WriterLock
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.local import LocalStore
@@ -217,7 +217,7 @@ from smdebug.storage.writer.thread import RunWriter
 from smdebug.testing.runs import default_collections
 
 store = LocalStore(sys.argv[1])
-claim = Claim(store, "worker_0")
+claim = WriterLock(store, "worker_0")
 claim.take()
 writer = RunWriter(store, "worker_0", "v2")
 writer.write_collections(default_collections().to_json())

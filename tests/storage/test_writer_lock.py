@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 _HOLD = """
 import sys
-from smdebug.storage.writer_lock import Claim
+from smdebug.storage.writer_lock import WriterLock
 from smdebug.storage.stores.local import LocalStore
 
-claim = Claim(LocalStore(sys.argv[1]), "worker_0")
+claim = WriterLock(LocalStore(sys.argv[1]), "worker_0")
 claim.take()
 print("taken", flush=True)
 sys.stdin.readline()

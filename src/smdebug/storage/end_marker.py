@@ -30,8 +30,8 @@ class EndMarker:
             again, so the run is open to the next job.
 
     Example:
-        >>> EndMark.decode(EndMark(1794890490.125, interrupted=True).encode())
-        EndMark(time=1794890490.125, interrupted=True)
+        >>> EndMarker.decode(EndMarker(1794890490.125, interrupted=True).encode())
+        EndMarker(time=1794890490.125, interrupted=True)
     """
 
     time: float | None = None
