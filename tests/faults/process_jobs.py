@@ -58,7 +58,7 @@ def _fork_while(hook: smd.Hook, locked: str) -> int:
 
     def hold() -> None:
         output: Any = hook._output
-        lock = hook._lock if locked == "hook" or output is None else output._writer._changed
+        lock = hook._lock if locked == "hook" or output is None else output._writer._queue._changed
         with lock:
             held.set()
             go.wait()

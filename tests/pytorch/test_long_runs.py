@@ -174,7 +174,7 @@ def test_a_forked_child_goes_its_own_way(tmp_path: Path) -> None:
 def sizes(hook: smd.Hook) -> list[int]:
     """How much the parts remember that could grow."""
     kinds = [plan for plan in hook._plan._kinds.values() if plan is not None]
-    builder: Any = hook._output._writer._builder  # type: ignore[union-attr]
+    builder: Any = hook._output._writer._publisher._builder  # type: ignore[union-attr]
     memory = sum(len(plan.memory) for plan in kinds)
     return [len(kinds), memory, len(hook._gradients._hooked), len(builder._templates)]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from smdebug.hook.capture import pending_batch
 from smdebug.hook.stats import CollectionStats, HookStats, shown_bytes
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.storage.writer_lock import WriterLock
 
 if TYPE_CHECKING:

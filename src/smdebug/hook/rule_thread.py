@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.config import environment
 from smdebug.exceptions import SMDebugValueError
-from smdebug.storage.writer.flush_interval import flush_interval
+from smdebug.storage.writer.publisher import flush_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

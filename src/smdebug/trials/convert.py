@@ -15,7 +15,7 @@ from smdebug.storage.format.dtypes import dtype_name, is_extended
 from smdebug.storage.format.keys import COLLECTIONS_PREFIX, END_KEY, EVENTS_PREFIX, INDEX_PREFIX
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.stop_requests import CONTROL_PREFIX
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.storage.writer_lock import WriterLock, WriterLocked, claimed_workers
 from smdebug.trials.export import Written, target_directory
 from smdebug.trials.finding import is_run
