@@ -178,7 +178,7 @@ class RuleThread:
 
     def _pause(self) -> float:
         """As long as the writer waits: there is nothing new before."""
-        pause = flush_interval(self._age, "://" in self._path, self._flush_seconds)
+        pause = flush_interval(self._age, self._own_run.remote, self._flush_seconds)
         pause = max(pause, _SHORTEST_PAUSE)
         self._age += pause
         return pause
