@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import PARQUET_ERRORS, pa, pq
-from smdebug.storage.format.checksummed_name import has_seal, is_sealed, resealed_name, sealed_name
+from smdebug.storage.format.checksum import (
+    checksummed_name,
+    fits_checksum,
+    has_checksum,
+    renamed_for_run,
+)
 from smdebug.storage.run_id import run_names
 from smdebug.storage.segment_summary import one_array
 from smdebug.storage.untrusted.footer import check_footer
@@ -167,7 +172,7 @@ def copy_findings(source: Store, target: Store) -> None:
     run = next(run_names(target), None)
     for key in source.list(FINDINGS_PREFIX):
         content = _checked(source, key)
-        target.write(resealed_name(key, content, run), [content])
+        target.write(renamed_for_run(key, content, run), [content])
 
 
 def check_file(store: Store, key: str) -> int:
@@ -177,7 +182,7 @@ def check_file(store: Store, key: str) -> int:
         IndexReaderException: it is damaged.
         KeyError: it is gone.
     """
-    if not has_seal(key):
+    if not has_checksum(key):
         raise IndexReaderException(f"{key}: the name holds no checksum")
     if key.endswith(".parquet"):
         list(_read(store, key))
@@ -193,7 +198,7 @@ def _write(store: Store, ending: str, content: memoryview) -> str:
     except IndexReaderException:
         # Damaged; what is found all the same is kept.
         run = None
-    key = sealed_name(FINDINGS_PREFIX, ending, content, run)
+    key = checksummed_name(FINDINGS_PREFIX, ending, content, run)
     store.write(key, [content])
     return key
 
@@ -205,14 +210,14 @@ def _checked(store: Store, key: str) -> bytes:
         IndexReaderException: they are not.
     """
     content = read_small(store, key)
-    if not has_seal(key):
+    if not has_checksum(key):
         return content
     # With the name of the first worker there was, or of a run without names.
     try:
-        sealed = any(is_sealed(key, content, run) for run in chain([None], run_names(store)))
+        intact = any(fits_checksum(key, content, run) for run in chain([None], run_names(store)))
     except IndexReaderException as error:
         raise IndexReaderException(f"{key}: cannot be checked: {error}") from error
-    if not sealed:
+    if not intact:
         raise IndexReaderException(
             f"{key}: damaged, renamed, or left here by another run: its checksum is not that of "
             "its name"

@@ -11,6 +11,7 @@ import numpy as np
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.storage.arrow import PARQUET_ERRORS, pa, pq
+from smdebug.storage.format.checksum import read_parquet_checksums
 from smdebug.storage.segment_summary import (
     StepArrays,
     distinct_names,
@@ -27,7 +28,6 @@ from smdebug.storage.v2.index import (
     SCHEMA,
     TAIL_BYTES,
     TEXT_COLUMNS,
-    open_seal,
     table_of,
 )
 from smdebug.storage.v2.index_bytes import IndexBytes
@@ -77,7 +77,7 @@ class ColumnCache:
 class IndexFile:
     """One index file; a `Segment`.
 
-    Opening reads and checks the footer only. Every column chunk is checked against the seal
+    Opening reads and checks the footer only. Every column chunk is verified
     before it is decoded.
 
     Attributes:
@@ -107,7 +107,7 @@ class IndexFile:
 
     def _open(self) -> None:
         footer = self._bytes.footer()
-        self._sums = open_seal(footer)
+        self._sums = read_parquet_checksums(footer)
         check_footer(footer[:-TAIL_BYTES])
         metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(footer)))
         run = (metadata.metadata or {}).get(RUN_KEY)
@@ -115,7 +115,7 @@ class IndexFile:
         self._chunks = checked_chunks(metadata, ROWS_PER_GROUP)
         self._ranges = [(chunk.first, chunk.end) for chunk in self._chunks]
         if len(self._ranges) != len(self._sums):
-            raise IndexReaderException("the seal does not fit the file")
+            raise IndexReaderException("the number of checksums is not that of the column chunks")
         end = max((end for _, end in self._ranges), default=4)
         self.nbytes = end + len(footer)
         self._bytes.set_size(self.nbytes)
