@@ -14,7 +14,7 @@ import crc32c
 
 from smdebug.storage.format.checksum import PARQUET_KEY
 from smdebug.storage.format.events import varint
-from smdebug.storage.v2 import index
+from smdebug.storage.untrusted import MAGIC
 
 if TYPE_CHECKING:
     import random
@@ -158,7 +158,7 @@ def split(data: bytes) -> tuple[bytes, bytes]:
 
 def join(body: bytes, footer: bytes) -> bytes:
     """A file of a body and a footer."""
-    return body + footer + len(footer).to_bytes(4, "little") + index.MAGIC
+    return body + footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
 def _listed(node: Node | None) -> list[Node]:

@@ -24,10 +24,8 @@ from smdebug.storage.format.checksum import (
 )
 from smdebug.storage.run_id import run_names
 from smdebug.storage.segment_summary import one_array
-from smdebug.storage.untrusted.footer import check_footer
-from smdebug.storage.untrusted.index_limits import check_pages, checked_chunks
+from smdebug.storage.untrusted import validate_file
 from smdebug.storage.untrusted.limits import COLUMN_BYTES, FINDINGS_ROWS, check_json, read_small
-from smdebug.storage.v2.index import TAIL_BYTES, footer_size
 from smdebug.storage.v2.index_schema import check_texts
 
 if TYPE_CHECKING:
@@ -225,33 +223,23 @@ def _checked(store: Store, key: str) -> bytes:
     return content
 
 
-def _check_claims(file: pq.ParquetFile, content: memoryview) -> None:
-    """Refuses a file that says it holds more than anybody finds, before it is read."""
-    metadata = file.metadata
-    if not 0 <= metadata.num_rows <= FINDINGS_ROWS:
-        raise IndexReaderException(
-            f"it says it holds {metadata.num_rows:,} findings, expected at most {FINDINGS_ROWS:,}"
-        )
-    for chunk in checked_chunks(metadata, FINDINGS_ROWS, COLUMN_BYTES):
-        if chunk.end > len(content):
-            raise IndexReaderException("a column lies outside of the file")
-        check_pages(content[chunk.first : chunk.end], chunk)
-
-
 def _read(store: Store, key: str) -> Iterable[Finding]:
     data = _checked(store, key)
-    content = pa.py_buffer(data)
     try:
-        check_footer(data[-footer_size(memoryview(data)) : -TAIL_BYTES])
+        metadata = validate_file(data, FINDINGS_ROWS, COLUMN_BYTES).metadata
+        if not 0 <= metadata.num_rows <= FINDINGS_ROWS:
+            raise IndexReaderException(
+                f"it claims {metadata.num_rows:,} findings, expected at most {FINDINGS_ROWS:,}"
+            )
         # On this thread alone: one of Arrow's pool that still holds memory of Python's when the
         # interpreter ends aborts the process.
         file = pq.ParquetFile(
-            pa.BufferReader(content),
+            pa.BufferReader(pa.py_buffer(data)),
+            metadata=metadata,
             pre_buffer=False,
             page_checksum_verification=True,
             read_dictionary=_TEXTS,
         )
-        _check_claims(file, memoryview(content).cast("B"))
         table = file.read(columns=_SCHEMA.names, use_threads=False)
         for name in _TEXTS:
             if not pa.types.is_dictionary(table[name].type):

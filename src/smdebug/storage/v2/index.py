@@ -10,14 +10,12 @@ therefore has the CRC32C of every column chunk and of the footer itself.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from smdebug.exceptions import IndexReaderException
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.storage.arrow import pa, pc, pq
 from smdebug.storage.format.checksum import (
@@ -26,6 +24,7 @@ from smdebug.storage.format.checksum import (
     parquet_placeholder,
 )
 from smdebug.storage.segment_summary import one_array
+from smdebug.storage.untrusted import TAIL_BYTES
 from smdebug.storage.untrusted.limits import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -39,9 +38,6 @@ FORMAT_KEY, FORMAT = b"smdebug.format", b"2"
 # The name of the run that the file belongs to.
 RUN_KEY = b"smdebug.run"
 
-MAGIC = b"PAR1"
-_TAIL = struct.Struct("<I4s")
-TAIL_BYTES = _TAIL.size
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 Ints = npt.NDArray[np.int64]
@@ -310,17 +306,3 @@ def chunk_ranges(metadata: pq.FileMetaData) -> list[tuple[int, int]]:
             first = column.data_page_offset if first is None else first
             ranges.append((first, first + column.total_compressed_size))
     return ranges
-
-
-def footer_size(tail: memoryview) -> int:
-    """How many bytes from the end of the file the footer takes, its tail included.
-
-    Raises:
-        IndexReaderException: the file does not end as a Parquet file.
-    """
-    if len(tail) < _TAIL.size:
-        raise IndexReaderException("not a Parquet file: it is too short")
-    length, magic = _TAIL.unpack_from(tail, len(tail) - _TAIL.size)
-    if magic != MAGIC:
-        raise IndexReaderException("not a Parquet file: its last bytes are wrong")
-    return int(length) + _TAIL.size
