@@ -14,7 +14,7 @@ from benchmarks.writing import COLLECTIONS
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.base import open_store
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.writing import batches
 from smdebug.storage.stores.base import open_store
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 
 
 def main(path: str, worker: str, workers: str, steps: str, tensors: str) -> None:

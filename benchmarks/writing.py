@@ -9,7 +9,7 @@ from benchmarks.content import REDUCTIONS, names, reductions_of_step
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.base import open_store
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 
 if TYPE_CHECKING:
     from pathlib import Path

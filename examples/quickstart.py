@@ -16,7 +16,7 @@ from smdebug.config.collection_manager import CollectionManager
 from smdebug.reductions import compute_reductions
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.base import open_store
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 
 
 def train(directory: str, steps: int = 200) -> None:

@@ -27,7 +27,7 @@ JOB = """
 import sys
 from smdebug.storage.writer_lock import WriterLock
 from smdebug.storage.stores.local import LocalStore
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.testing.runs import default_batch, default_collections
 
 store = LocalStore(sys.argv[1])

@@ -213,7 +213,7 @@ from smdebug.storage.writer_lock import WriterLock
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.local import LocalStore
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.testing.runs import default_collections
 
 store = LocalStore(sys.argv[1])

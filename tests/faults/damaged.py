@@ -28,7 +28,7 @@ from smdebug.storage.findings import Finding, read_reports, write_findings, writ
 from smdebug.storage.format.keys import END_KEY, event_format, parse_index_key
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.trials.trial import Trial
 
 if TYPE_CHECKING:

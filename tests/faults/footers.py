@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import crc32c
 
+from smdebug.storage.format.checksum import PARQUET_KEY
 from smdebug.storage.format.events import varint
-from smdebug.storage.v2 import index
+from smdebug.storage.untrusted import MAGIC
 
 if TYPE_CHECKING:
     import random
@@ -157,7 +158,7 @@ def split(data: bytes) -> tuple[bytes, bytes]:
 
 def join(body: bytes, footer: bytes) -> bytes:
     """A file of a body and a footer."""
-    return body + footer + len(footer).to_bytes(4, "little") + index.MAGIC
+    return body + footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
 def _listed(node: Node | None) -> list[Node]:
@@ -183,7 +184,7 @@ def sealed(body: bytes, tree: Node) -> bytes:
         key, value = entry.get(1), entry.get(2)
         if (
             key is not None
-            and key.value == index.SEAL_KEY
+            and key.value == PARQUET_KEY
             and value is not None
             and value.kind == BINARY
         ):
@@ -195,7 +196,7 @@ def sealed_bytes(body: bytes, footer: bytes) -> bytes:
     """A file whose footer has the checksum of itself in its seal, if it has one."""
     whole = bytearray(join(body, footer))
     start = len(body)
-    match = re.compile(rb"crc32c:([0-9]{8}):").search(whole, whole.rfind(index.SEAL_KEY, start))
+    match = re.compile(rb"crc32c:([0-9]{8}):").search(whole, whole.rfind(PARQUET_KEY, start))
     if match is not None:
         own = match.end() + 8 * int(match[1])
         whole[own : own + 8] = b"0" * 8

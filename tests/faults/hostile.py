@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from smdebug.storage.format import records
+from smdebug.storage.format.checksum import PARQUET_KEY
 from smdebug.storage.format.keys import END_KEY, classic_index_key, collections_key, index_key
 from smdebug.storage.v2 import index
 from smdebug.storage.v2.index import SCHEMA, encode_index
@@ -82,8 +83,8 @@ def sealed_parquet(table: pa.Table, group_rows: int, **options: Any) -> bytes:
     settings = {"compression": "zstd", "store_schema": False, **options}
     with pq.ParquetWriter(sink, schema, **settings) as writer:
         writer.write_table(table, row_group_size=group_rows)
-        writer.add_key_value_metadata({index.FORMAT_KEY: b"2", index.SEAL_KEY: placeholder})
-    return bytes(index._sealed(bytearray(sink.getvalue()), placeholder))
+        writer.add_key_value_metadata({index.FORMAT_KEY: b"2", PARQUET_KEY: placeholder})
+    return bytes(index.with_checksums(bytearray(sink.getvalue()), placeholder))
 
 
 def _plain(table: pa.Table) -> pa.Buffer:
@@ -95,13 +96,13 @@ def _plain(table: pa.Table) -> pa.Buffer:
 def sealed_again(data: bytes) -> bytes:
     """Bytes of an index file that were changed, with all checksums as they must be."""
     changed = bytearray(data)
-    at = changed.rindex(index.SEAL_KEY)
+    at = changed.rindex(PARQUET_KEY)
     start = changed.index(b"crc32c:", at)
     chunks = int(changed[start + 7 : start + 15])
     end = start + 16 + 8 * (chunks + 1)
     placeholder = bytes(changed[start : start + 16]) + b"0" * 8 * (chunks + 1)
     changed[start:end] = placeholder
-    return bytes(index._sealed(changed, placeholder))
+    return bytes(index.with_checksums(changed, placeholder))
 
 
 def record(payload: bytes, length: int | None = None, classic: bool = False) -> bytes:

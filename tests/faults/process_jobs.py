@@ -57,8 +57,9 @@ def _fork_while(hook: smd.Hook, locked: str) -> int:
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:
-        output: Any = hook._pipeline.run.output
-        lock = hook._pipeline.guarded.lock if locked == "hook" or output is None else output._writer._changed
+        pipeline: Any = hook._pipeline
+        queue = None if pipeline.run.output is None else pipeline.run.output._writer._queue
+        lock = pipeline.guarded.lock if locked == "hook" or queue is None else queue._changed
         with lock:
             held.set()
             go.wait()

@@ -16,8 +16,8 @@ from tests.faults.tally import amount
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.format.events import encode_tensor
 from smdebug.storage.format.keys import END_KEY, collections_key, event_key, index_key
-from smdebug.storage.locks import lock_key
 from smdebug.storage.v2.index import encode_index
+from smdebug.storage.writer_lock import lock_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable

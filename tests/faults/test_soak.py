@@ -16,7 +16,7 @@ from tests.faults.soak_job import BESIDES, QUEUE_BYTES
 from tests.faults.tally import FULL, amount
 
 from smdebug.storage.v2.compaction import ROWS_PER_FILE
-from smdebug.storage.writer.flush_interval import flush_interval
+from smdebug.storage.writer.publisher import flush_interval
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

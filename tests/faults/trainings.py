@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent.parent
 _LOST = re.compile(r"is not complete \(lost: (no step|.*?)\): ")
-_GONE = re.compile(r"was removed while a job saves to it.*all steps up to (\d+);")
+_GONE = re.compile(r"was removed during the job\. The steps up to (\d+) are lost")
 _PART = re.compile(r"(\d+)(?: to (\d+)(?: by (\d+))?)?$")
 
 

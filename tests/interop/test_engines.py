@@ -16,7 +16,7 @@ from smdebug import modes
 from smdebug.reductions import Array, compute_reductions
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.local import LocalStore
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from smdebug.reductions import REDUCTION_NAMES, Array, compute_reductions
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.format.keys import END_KEY
 from smdebug.storage.stores.local import LocalStore
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

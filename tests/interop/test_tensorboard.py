@@ -22,7 +22,7 @@ from smdebug.storage.format.events import encode_tensor
 from smdebug.storage.format.records import frame
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.tensorboard.summaries import encode_file_version, encode_scalar
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:

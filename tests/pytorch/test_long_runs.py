@@ -173,10 +173,12 @@ def test_a_forked_child_goes_its_own_way(tmp_path: Path) -> None:
 
 def sizes(hook: smd.Hook) -> list[int]:
     """How much the parts remember that could grow."""
-    kinds = [plan for plan in hook._pipeline.plan._kinds.values() if plan is not None]
-    builder: Any = hook._pipeline.run.output._writer._builder  # type: ignore[union-attr]
-    memory = sum(len(plan.memory) for plan in kinds)
-    return [len(kinds), memory, len(hook._gradients._hooked), len(builder._templates)]
+    pipeline: Any = hook._pipeline
+    kinds = [plan for plan in pipeline.plan._kinds.values() if plan is not None]
+    builder = pipeline.run.output._writer._publisher._builder
+    cached = sum(len(cache._values) for cache in pipeline._caches)
+    hooked = len(pipeline.adapter._gradients._hooked)
+    return [len(kinds), cached, hooked, len(builder._templates)]
 
 
 def test_replaced_parameters_are_let_go(tmp_path: Path) -> None:

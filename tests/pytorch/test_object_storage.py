@@ -180,7 +180,9 @@ def test_with_a_full_queue_it_waits(
     job = threading.Thread(target=lambda: found.append(train(hook)))
     job.start()
     output: Any = hook
-    wait_until(lambda: output._output is not None and output._output._writer._waiting > 0)
+    wait_until(
+        lambda: output._output is not None and output._output._writer._queue.producers_waiting > 0
+    )
     assert hook.stats().steps < STEPS
     proxy.release()
     job.join(PATIENCE)

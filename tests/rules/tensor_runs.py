@@ -16,7 +16,7 @@ from smdebug.rules.registry import make_rule
 from smdebug.rules.runner import run_rules
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.base import open_store
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.testing.runs import make_run
 from smdebug.trials.create import create_trial
 

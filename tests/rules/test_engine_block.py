@@ -21,7 +21,7 @@ from smdebug.rules.block import Column, StepBlock, Table
 from smdebug.storage.batch import Block, BlockSchema, Entry, StepBatch
 from smdebug.storage.stores.base import open_store
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.testing.runs import default_collections, make_run
 from smdebug.trials import Trial, create_trial
 

@@ -21,7 +21,7 @@ from smdebug.rules import Rule, invoke_rule
 from smdebug.rules.builtin.vanishing_gradient import VanishingGradient
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.base import open_store
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.testing.runs import make_run
 from smdebug.trials import Trial, create_trial
 

@@ -33,7 +33,7 @@ from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.findings import read_reports
 from smdebug.storage.stores.base import open_store
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.testing.runs import make_run
 from smdebug.trials import Trial, create_trial
 from smdebug.trials.refresh import Refresher

@@ -8,7 +8,7 @@ from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.format.keys import END_KEY
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.trials.summary import FINISHED, STOPPED, state_of
 
 FORMATS = ("v1", "v2")

@@ -20,7 +20,7 @@ from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.v2 import index_bytes, index_file
 from smdebug.storage.v2.index import IndexRow, encode_index, newest_rows, rows_to_table
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from smdebug.storage.reader import RunReader
 from smdebug.storage.run_id import run_names
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.v2.compaction import compact_run
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.testing import make_run
 from smdebug.testing.runs import default_batch
 

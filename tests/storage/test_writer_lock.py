@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from smdebug.exceptions import SMDebugRuntimeError
+from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.writer_lock import WriterLock, claimed_workers
+from smdebug.storage.writer_lock import WriterLock, is_written, lock_key, locked_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,10 +130,56 @@ def test_workers_with_similar_names_do_not_meet(tmp_path: Path, one: str, other:
     try:
         second.check()
         second.take()
-        assert sorted(claimed_workers(LocalStore(tmp_path))) == sorted([one, other])
+        assert sorted(locked_workers(LocalStore(tmp_path))) == sorted([one, other])
     finally:
         first.release()
         second.release()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(38, "Function not implemented"), OSError(95, "No locks")]
+)
+def test_a_file_system_without_locks_locks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def refuse(file: int, kind: int) -> None:
+        if kind & fcntl.LOCK_NB:
+            raise error
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    first, second = (WriterLock(LocalStore(tmp_path), "worker_0") for _ in range(2))
+    first.take()
+    second.check()
+    second.take()
+    assert is_written(LocalStore(tmp_path)) is None
+    first.release()
+    second.release()
+
+
+@pytest.mark.parametrize("ends", ["leaves", "dies"])
+def test_a_forked_child_leaves_the_lock_to_its_parent(tmp_path: Path, ends: str) -> None:
+    lock = WriterLock(LocalStore(tmp_path), "worker_0")
+    lock.take()
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        if ends == "leaves":
+            lock.leave()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert WriterLock(LocalStore(tmp_path), "worker_0").holder() == str(os.getpid())
+    lock.release()
+
+
+def test_two_who_ask_at_once_are_no_writers(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    lock = WriterLock(store, "worker_0")
+    lock.take()
+    lock.release()
+    path = tmp_path / lock_key("worker_0")
+    path.chmod(0o444)
+    with path.open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        assert is_written(store) is False
 
 
 def test_a_store_without_files_has_no_claims() -> None:
@@ -156,7 +203,7 @@ def test_the_lock_is_no_part_of_the_run(tmp_path: Path) -> None:
     claim.release()
 
 
-_JOIN = _HOLD.replace('"worker_0")', '"worker_0", joins=True)')
+_JOIN = _HOLD.replace('"worker_0")', '"worker_0", compacting=True)')
 
 
 def test_a_job_waits_for_who_joins_its_index_files(tmp_path: Path) -> None:
@@ -174,3 +221,83 @@ def test_a_job_waits_for_who_joins_its_index_files(tmp_path: Path) -> None:
     assert job.communicate("go\n")[0] == "taken\n"
     assert (joining.returncode, job.returncode) == (0, 0)
     assert WriterLock(LocalStore(tmp_path), "worker_0").holder() is None
+
+
+# ---- whether a run is being written
+
+
+def test_who_writes(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    assert is_written(store) is None
+    first, second = WriterLock(store, "worker_0"), WriterLock(store, "worker_1")
+    first.take()
+    second.take()
+    assert is_written(store) is True
+    first.release()
+    assert is_written(store) is True
+    second.release()
+    assert is_written(store) is False
+    assert is_written(MemoryStore()) is None
+
+
+def test_a_lock_that_nobody_may_look_at_says_nothing(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    claim = WriterLock(store, "worker_0")
+    claim.take()
+    claim.release()
+    (tmp_path / "locks" / "other.lock").symlink_to(tmp_path / "nowhere")
+    assert is_written(store) is None
+
+
+def test_a_writer_that_comes_while_somebody_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path)
+    claim = WriterLock(store, "worker_0")
+    claim.take()
+    claim.release()
+    path = store.path(lock_key("worker_0"))
+    assert path is not None
+    looking = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(looking, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with pytest.raises(SMDebugRuntimeError, match="another live process"):
+            claim.take()
+        # Whoever looks is gone before the writer has lost its patience.
+        monkeypatch.setattr(
+            "smdebug.storage.writer_lock.time.sleep",
+            lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN),
+        )
+        claim.take()
+        assert is_written(store) is True
+    finally:
+        os.close(looking)
+        claim.release()
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_claim_empties_nothing_behind_a_link(tmp_path: Path, folder: bool) -> None:
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    outside.mkdir()
+    precious = outside / "worker_0.lock"
+    precious.write_text("precious")
+    (run if folder else run / "locks").mkdir(parents=True)
+    link, target = ("locks", outside) if folder else ("locks/worker_0.lock", precious)
+    (run / link).symlink_to(target)
+    claim = WriterLock(LocalStore(run), "worker_0")
+    for attempt in (claim.take, claim.check):
+        with pytest.raises(SMDebugValueError, match=r"own directory only"):
+            attempt()
+    with pytest.raises(SMDebugValueError, match=r"own directory only"):
+        WriterLock(LocalStore(run), "worker_1" if folder else "worker_0").take()
+    assert precious.read_text() == "precious"
+    assert [path.name for path in outside.iterdir()] == ["worker_0.lock"]
+    assert is_written(LocalStore(run)) is None
+
+
+def test_a_claim_on_a_pipe_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "locks").mkdir()
+    os.mkfifo(tmp_path / "locks" / "worker_0.lock")
+    with pytest.raises(SMDebugValueError, match=r"is no file"):
+        WriterLock(LocalStore(tmp_path), "worker_0").take()
+    assert is_written(LocalStore(tmp_path)) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from smdebug.rules import RuleRunner
 from smdebug.storage.format.keys import END_KEY
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.testing.runs import default_batch, default_collections
 from smdebug.trials import Trial
 

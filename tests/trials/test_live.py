@@ -28,7 +28,7 @@ import numpy as np
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.base import open_store
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.testing.runs import default_collections
 
 path, format, worker, workers, tensors = sys.argv[1:]

@@ -13,7 +13,7 @@ from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.testing.runs import default_batch, default_collections, make_run
 from smdebug.trials import StepState, create_trial
 from smdebug.trials.refresh import Refresher

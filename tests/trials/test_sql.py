@@ -14,7 +14,7 @@ from smdebug.analysis.utils import no_refresh
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.local import LocalStore
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.testing.runs import default_batch, default_collections, make_run
 from smdebug.trials import Trial, create_trial
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.config import environment
 from smdebug.exceptions import SMDebugValueError
-from smdebug.storage.writer.flush_interval import flush_interval
+from smdebug.storage.writer.publisher import flush_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -172,7 +172,7 @@ class RuleThread:
 
     def _pause(self) -> float:
         """Return the seconds until the writer publishes again."""
-        pause = flush_interval(self._age, "://" in self._path, self._flush_seconds)
+        pause = flush_interval(self._age, self._store.remote, self._flush_seconds)
         pause = max(pause, _MIN_PAUSE_SECONDS)
         self._age += pause
         return pause

@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import PARQUET_ERRORS, pa, pq
-from smdebug.storage.format.checksummed_name import has_seal, is_sealed, resealed_name, sealed_name
+from smdebug.storage.format.checksum import (
+    checksummed_name,
+    fits_checksum,
+    has_checksum,
+    renamed_for_run,
+)
 from smdebug.storage.run_id import run_names
 from smdebug.storage.segment_summary import one_array
-from smdebug.storage.untrusted.footer import check_footer
-from smdebug.storage.untrusted.index_limits import check_pages, checked_chunks
+from smdebug.storage.untrusted import validate_file
 from smdebug.storage.untrusted.limits import COLUMN_BYTES, FINDINGS_ROWS, check_json, read_small
-from smdebug.storage.v2.index import TAIL_BYTES, footer_size
 from smdebug.storage.v2.index_schema import check_texts
 
 if TYPE_CHECKING:
@@ -167,7 +170,7 @@ def copy_findings(source: Store, target: Store) -> None:
     run = next(run_names(target), None)
     for key in source.list(FINDINGS_PREFIX):
         content = _checked(source, key)
-        target.write(resealed_name(key, content, run), [content])
+        target.write(renamed_for_run(key, content, run), [content])
 
 
 def check_file(store: Store, key: str) -> int:
@@ -177,7 +180,7 @@ def check_file(store: Store, key: str) -> int:
         IndexReaderException: it is damaged.
         KeyError: it is gone.
     """
-    if not has_seal(key):
+    if not has_checksum(key):
         raise IndexReaderException(f"{key}: the name holds no checksum")
     if key.endswith(".parquet"):
         list(_read(store, key))
@@ -193,7 +196,7 @@ def _write(store: Store, ending: str, content: memoryview) -> str:
     except IndexReaderException:
         # Damaged; what is found all the same is kept.
         run = None
-    key = sealed_name(FINDINGS_PREFIX, ending, content, run)
+    key = checksummed_name(FINDINGS_PREFIX, ending, content, run)
     store.write(key, [content])
     return key
 
@@ -205,14 +208,14 @@ def _checked(store: Store, key: str) -> bytes:
         IndexReaderException: they are not.
     """
     content = read_small(store, key)
-    if not has_seal(key):
+    if not has_checksum(key):
         return content
     # With the name of the first worker there was, or of a run without names.
     try:
-        sealed = any(is_sealed(key, content, run) for run in chain([None], run_names(store)))
+        intact = any(fits_checksum(key, content, run) for run in chain([None], run_names(store)))
     except IndexReaderException as error:
         raise IndexReaderException(f"{key}: cannot be checked: {error}") from error
-    if not sealed:
+    if not intact:
         raise IndexReaderException(
             f"{key}: damaged, renamed, or left here by another run: its checksum is not that of "
             "its name"
@@ -220,33 +223,23 @@ def _checked(store: Store, key: str) -> bytes:
     return content
 
 
-def _check_claims(file: pq.ParquetFile, content: memoryview) -> None:
-    """Refuses a file that says it holds more than anybody finds, before it is read."""
-    metadata = file.metadata
-    if not 0 <= metadata.num_rows <= FINDINGS_ROWS:
-        raise IndexReaderException(
-            f"it says it holds {metadata.num_rows:,} findings, expected at most {FINDINGS_ROWS:,}"
-        )
-    for chunk in checked_chunks(metadata, FINDINGS_ROWS, COLUMN_BYTES):
-        if chunk.end > len(content):
-            raise IndexReaderException("a column lies outside of the file")
-        check_pages(content[chunk.first : chunk.end], chunk)
-
-
 def _read(store: Store, key: str) -> Iterable[Finding]:
     data = _checked(store, key)
-    content = pa.py_buffer(data)
     try:
-        check_footer(data[-footer_size(memoryview(data)) : -TAIL_BYTES])
+        metadata = validate_file(data, FINDINGS_ROWS, COLUMN_BYTES).metadata
+        if not 0 <= metadata.num_rows <= FINDINGS_ROWS:
+            raise IndexReaderException(
+                f"it claims {metadata.num_rows:,} findings, expected at most {FINDINGS_ROWS:,}"
+            )
         # On this thread alone: one of Arrow's pool that still holds memory of Python's when the
         # interpreter ends aborts the process.
         file = pq.ParquetFile(
-            pa.BufferReader(content),
+            pa.BufferReader(pa.py_buffer(data)),
+            metadata=metadata,
             pre_buffer=False,
             page_checksum_verification=True,
             read_dictionary=_TEXTS,
         )
-        _check_claims(file, memoryview(content).cast("B"))
         table = file.read(columns=_SCHEMA.names, use_threads=False)
         for name in _TEXTS:
             if not pa.types.is_dictionary(table[name].type):

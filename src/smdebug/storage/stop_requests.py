@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.format.checksummed_name import has_seal, is_sealed, sealed_name
+from smdebug.storage.format.checksum import checksummed_name, fits_checksum, has_checksum
 from smdebug.storage.untrusted.limits import json_object, read_json_text
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class StopRequest:
 def write_stop(store: Store, request: StopRequest) -> str:
     """Leaves a request in a run; returns its key."""
     content = json.dumps(vars(request)).encode()
-    key = sealed_name(_STOP_PREFIX, "json", content, moment=request.time)
+    key = checksummed_name(_STOP_PREFIX, "json", content, time=request.time)
     store.write(key, [content])
     return key
 
@@ -83,7 +83,7 @@ def checked_request(data: bytes, key: str) -> dict[str, Any]:
     Raises:
         IndexReaderException: it is damaged, or is not a JSON object.
     """
-    if has_seal(key) and not is_sealed(key, data):
+    if has_checksum(key) and not fits_checksum(key, data):
         raise IndexReaderException(f"{key}: damaged: its checksum is not that of its name")
     return json_object(data, key)
 

@@ -1,7 +1,12 @@
-"""One live process per worker of a run.
+"""One live process per worker of a run: `flock` on a file in the run.
 
-A lock of the operating system on a file in the run: it ends with the process, however that ends,
-so what a crashed run leaves behind never stops the next one. Runs in object stores have no locks.
+The operating system removes a lock with its process, so a crashed job never stops the next one.
+Object stores, and file systems without `flock`, have no locks: nothing is locked there.
+
+The `filelock` package (tried: 4.2) does not fit: it locks exclusively only, so two readers that ask
+at once whether a run is being written would take each other for a writer; it opens a path, which
+follows a link in the place of the folder `locks`, and needs write access for asking; and on file
+systems without `flock` it falls back to a file that outlives a killed process.
 """
 
 from __future__ import annotations
@@ -9,27 +14,33 @@ from __future__ import annotations
 import os
 import time
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
-from smdebug.exceptions import SMDebugRuntimeError
-from smdebug.storage.locks import LOCKS_PREFIX, SUFFIX, has_locks, lock, lock_key, unlock
+from smdebug.exceptions import SMDebugError, SMDebugRuntimeError
 from smdebug.storage.stores.local import LocalStore
 
 if TYPE_CHECKING:
     from smdebug.storage.stores.base import Store
 
-# Who asks whether a run is being written has its lock for a moment, and is no writer. On a busy
-# machine moments are long, for it and for who has the lock and has not yet said who it is.
-_PATIENCE, _PAUSE = 0.5, 0.01
-# Who joins its index files has it for longer, and is none either: a job that begins waits.
-_JOINING, _JOINING_PATIENCE = "joins index files", 120.0
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+LOCKS_PREFIX = "locks/"
+_SUFFIX = ".lock"
+# `is_written` holds a shared lock for a moment, and a new holder needs a moment to write its ID: a
+# lock counts as that of a writer after this many seconds.
+_PATIENCE, _POLL_INTERVAL = 0.5, 0.01
+# The mark of a lock that is held for compaction, which ends soon: a job that starts waits for it.
+_COMPACTING, _COMPACTING_PATIENCE = "joins index files", 120.0
 
 
 class WriterLocked(SMDebugRuntimeError):
     """Another live process writes as this worker.
 
     Attributes:
-        process: its number.
+        process: its process ID.
     """
 
     def __init__(self, process: str, message: str) -> None:
@@ -37,10 +48,40 @@ class WriterLocked(SMDebugRuntimeError):
         super().__init__(message)
 
 
-def claimed_workers(store: Store) -> list[str]:
-    """The workers that have ever claimed to write to a run; the claims may be over."""
+def lock_key(worker: str) -> str:
+    """Return the key of the file that a worker locks."""
+    return f"{LOCKS_PREFIX}{quote(worker, safe='')}{_SUFFIX}"
+
+
+def locked_workers(store: Store) -> list[str]:
+    """Return the workers that have ever locked a run; the locks may be free."""
     names = [key.removeprefix(LOCKS_PREFIX) for key in store.list(LOCKS_PREFIX)]
-    return [unquote(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX)]
+    return [unquote(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX)]
+
+
+def is_written(store: Store) -> bool | None:
+    """Whether a live process writes to a run; None where that is unknown."""
+    local = _lockable(store)
+    if local is None:
+        return None
+    answers: list[bool | None] = []
+    for key in local.list(LOCKS_PREFIX):
+        if not key.endswith(_SUFFIX):
+            continue
+        try:
+            file = local.open(key, os.O_RDONLY)
+        except (OSError, KeyError, SMDebugError):
+            answers.append(None)
+            continue
+        try:
+            # Shared: others may ask at the same time.
+            free = _try_lock(file, fcntl.LOCK_SH)
+            answers.append(None if free is None else not free)
+        finally:
+            os.close(file)
+    if True in answers:
+        return True
+    return None if None in answers or not answers else False
 
 
 class WriterLock:
@@ -49,23 +90,22 @@ class WriterLock:
     Args:
         store: where the run is.
         worker: the name of the worker.
-        joins: the claim is for joining index files, and over soon: others wait for it.
+        compacting: the lock is for compaction, and free again soon: others wait for it.
     """
 
-    def __init__(self, store: Store, worker: str, joins: bool = False) -> None:
+    def __init__(self, store: Store, worker: str, compacting: bool = False) -> None:
         self._file: int | None = None
-        self._store = store if isinstance(store, LocalStore) and has_locks(store) else None
+        self._store = _lockable(store)
         self._key = lock_key(worker)
         self._worker = worker
-        self._joins = joins
+        self._compacting = compacting
 
     def check(self) -> None:
-        """Raises `SMDebugRuntimeError` when another live process writes as this worker.
-
-        Creates nothing.
+        """Raise if another live process writes as this worker. Creates no file.
 
         Raises:
-            SMDebugValueError: what lies there is no file of the run.
+            WriterLocked: there is such a process.
+            SMDebugValueError: the lock is not a regular file of the run.
         """
         if self._store is None:
             return
@@ -79,7 +119,7 @@ class WriterLock:
             os.close(file)
 
     def holder(self) -> str | None:
-        """The number of the live process that writes as this worker; None when there is none."""
+        """Return the ID of the live process that writes as this worker; None without one."""
         try:
             self.check()
         except WriterLocked as error:
@@ -87,72 +127,77 @@ class WriterLock:
         return None
 
     def take(self) -> None:
-        """Takes the claim; it is given up with `release` or with the end of the process.
-
-        Raises:
-            SMDebugRuntimeError: another live process writes as this worker.
-            SMDebugValueError: what lies there is no file of the run.
-        """
+        """Take the lock, until `release` or the end of the process. Raises as `check` does."""
         if self._store is None or self._file is not None:
             return
-        # A link there would have somebody's file emptied below. Not inherited by programs that
-        # training starts: they would hold the claim after its end.
+        # The store follows no link, whose target would be truncated below, and the descriptor is
+        # not inherited by programs that training starts: they would keep the lock.
         file = self._store.open(self._key, os.O_RDWR | os.O_CREAT)
         try:
             self._lock(file)
             os.ftruncate(file, 0)
-            mark = f"{os.getpid()} {_JOINING if self._joins else ''}".rstrip()
+            mark = f"{os.getpid()} {_COMPACTING if self._compacting else ''}".rstrip()
             os.write(file, f"{mark}\n".encode())
         except BaseException:
-            # Ctrl-C included: this process would stand in its own way.
+            # Also on Ctrl-C: an open descriptor would lock this process out.
             os.close(file)
             raise
         self._file = file
 
     def release(self) -> None:
-        """Gives the claim up. The file stays: removing it could remove a successor's."""
+        """Release the lock. The file stays: removing it could remove that of the next holder."""
         if self._file is not None:
-            # Said explicitly: a forked child that still lives has the file open too.
-            unlock(self._file)
+            # Closing is not enough: a forked child that is alive has the file open too.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
             self.leave()
 
     def leave(self) -> None:
-        """Lets go of the file in a forked child; the claim stays the parent's."""
+        """Close the file in a forked child; the lock stays with the parent."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def __del__(self) -> None:
-        # One that was taken and, by Ctrl-C, given to nobody.
+        # After Ctrl-C between take() and the caller's assignment.
         self.leave()
 
     def _lock(self, file: int) -> None:
-        began = since = time.monotonic()
-        before = b""
-        # On a file system without locks nothing can be said, so nothing is claimed.
-        while lock(file) is False:
-            text, now = os.pread(file, 40, 0), time.monotonic()
-            if text != before:
-                # Somebody else has it now, who may be there for a moment as well.
-                before, since = text, now
-            owner, _, what = text.decode(errors="replace").strip().partition(" ")
-            if now - since >= _PATIENCE and (what != _JOINING or now - began >= _JOINING_PATIENCE):
-                self._refuse(owner or "unknown", what)
-            time.sleep(_PAUSE)
+        started = unchanged_since = time.monotonic()
+        last_mark = b""
+        # None, on a file system without locks, ends the loop as well.
+        while _try_lock(file, fcntl.LOCK_EX) is False:
+            mark, now = os.pread(file, 40, 0), time.monotonic()
+            if mark != last_mark:
+                last_mark, unchanged_since = mark, now
+            process, _, purpose = mark.decode(errors="replace").strip().partition(" ")
+            compacting = purpose == _COMPACTING and now - started < _COMPACTING_PATIENCE
+            if now - unchanged_since >= _PATIENCE and not compacting:
+                raise WriterLocked(process or "unknown", self._message(process, purpose))
+            time.sleep(_POLL_INTERVAL)
 
-    def _refuse(self, owner: str, what: str) -> None:
+    def _message(self, process: str, purpose: str) -> str:
         assert self._store is not None
-        run = self._store.root
-        if what == _JOINING:
-            raise WriterLocked(
-                owner,
-                f"process {owner} has been joining the index files of {run} for "
-                f"{_JOINING_PATIENCE:g} seconds; expected nobody to be at them when a job begins: "
-                "wait until it has ended, or give this one another out_dir",
+        if purpose == _COMPACTING:
+            return (
+                f"process {process} has been compacting the index of {self._store.root} for "
+                f"{_COMPACTING_PATIENCE:g} seconds. Wait for its end, or use another out_dir."
             )
-        raise WriterLocked(
-            owner,
-            f"another live process (number {owner}) writes to {run} as "
-            f"{self._worker}; expected each process to have its own out_dir or worker: give "
-            "this one another out_dir, or another name with worker=...",
+        return (
+            f"another live process (number {process or 'unknown'}) writes to {self._store.root} "
+            f"as {self._worker}. Use another out_dir, or another worker name (worker=...)."
         )
+
+
+def _lockable(store: Store) -> LocalStore | None:
+    return store if fcntl is not None and isinstance(store, LocalStore) else None
+
+
+def _try_lock(file: int, kind: int) -> bool | None:
+    """Lock an open file without waiting; None on a file system without locks."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True

@@ -12,7 +12,7 @@ from smdebug.config.collection_manager import CollectionManager
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.base import open_store
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 
 if TYPE_CHECKING:
     import os

@@ -15,8 +15,8 @@ from smdebug.storage.format.dtypes import dtype_name, is_extended
 from smdebug.storage.format.keys import COLLECTIONS_PREFIX, END_KEY, EVENTS_PREFIX, INDEX_PREFIX
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.stop_requests import CONTROL_PREFIX
-from smdebug.storage.writer.thread import RunWriter
-from smdebug.storage.writer_lock import WriterLock, WriterLocked, claimed_workers
+from smdebug.storage.writer import RunWriter
+from smdebug.storage.writer_lock import WriterLock, WriterLocked, locked_workers
 from smdebug.trials.export import Written, target_directory
 from smdebug.trials.finding import is_run
 from smdebug.trials.selection import groups, pieces
@@ -115,7 +115,7 @@ def _claim(store: Store, claims: ExitStack) -> None:
             "whether a job still writes to it, so nothing was done; choose another OUT, or remove "
             "the run"
         )
-    for worker in claimed_workers(store):
+    for worker in locked_workers(store):
         claim = WriterLock(store, worker)
         try:
             claim.take()

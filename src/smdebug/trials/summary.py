@@ -12,8 +12,8 @@ from smdebug.exceptions import IndexReaderException, SMDebugError, StoreError
 from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.findings import read_findings
 from smdebug.storage.format.keys import END_KEY, INDEX_PREFIX, parse_index_key
-from smdebug.storage.locks import is_written
 from smdebug.storage.reader import RunReader
+from smdebug.storage.writer_lock import is_written
 from smdebug.trials.finding import ListedStore
 from smdebug.trials.opening import promised_workers
 

@@ -21,13 +21,13 @@ from smdebug.exceptions import (
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.findings import Finding, read_findings
 from smdebug.storage.format.keys import LAST_STEP
-from smdebug.storage.locks import is_written
 from smdebug.storage.raw_tensors import as_dtype, places_of, value_in_index
 from smdebug.storage.reader import RunReader
 from smdebug.storage.segment_summary import mode_bit
 from smdebug.storage.stop_requests import StopRequest, write_stop
 from smdebug.storage.stores.base import Store, open_store
 from smdebug.storage.stores.retrying import READING_SECONDS, retrying
+from smdebug.storage.writer_lock import is_written
 from smdebug.trials.collections import RunCollections
 from smdebug.trials.opening import POLL_SECONDS, pause, require_place, wait_for_job
 from smdebug.trials.refresh import Refresher

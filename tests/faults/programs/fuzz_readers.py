@@ -32,6 +32,7 @@ with atheris.instrument_imports(include=["smdebug"], enable_loader_override=Fals
     from smdebug.storage.check.run import check_run
     from smdebug.storage.findings import read_findings, read_reports
     from smdebug.storage.format import keys as layout
+    from smdebug.storage.format.checksum import PARQUET_KEY
     from smdebug.storage.format.collections_file import decode_collections, encode_collections
     from smdebug.storage.format.dtypes import is_string, plain_array
     from smdebug.storage.format.events import decode_event, encode_tensor
@@ -39,7 +40,7 @@ with atheris.instrument_imports(include=["smdebug"], enable_loader_override=Fals
     from smdebug.storage.stop_requests import read_stop
     from smdebug.storage.stores.memory import MemoryStore
     from smdebug.storage.v1.index import V1Segment, parse_classic
-    from smdebug.storage.v2.index import SEAL_KEY, chunk_ranges
+    from smdebug.storage.v2.index import chunk_ranges
     from smdebug.storage.v2.index_file import ColumnCache, IndexFile
     from smdebug.trials.opening import promised_workers
     from smdebug.trials.trial import Trial
@@ -125,7 +126,7 @@ def sealed(data: bytes) -> bytes:
     metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(BASE)))
     start = len(BASE) - 8 - metadata.serialized_size
     pages[4 : min(start, len(data))] = data[4:start]
-    at = pages.find(b"crc32c:", pages.rfind(SEAL_KEY)) + 16
+    at = pages.find(b"crc32c:", pages.rfind(PARQUET_KEY)) + 16
     ranges = chunk_ranges(metadata)
     own = at + 8 * len(ranges)
     pages[at:own] = b"".join(b"%08x" % crc32c.crc32c(pages[a:b]) for a, b in ranges)

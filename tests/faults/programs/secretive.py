@@ -36,9 +36,11 @@ def main(out_dir: str, job_file: str) -> None:
     job = read_json_config(given)
     show(job, job.options, job.collections)
     hook = NumpyHook.create_from_json_file(given)
-    show(hook, hook.get_collections(), hook.collection_manager, hook._pipeline.rules, hook._pipeline.rule_set)
-    assert hook._pipeline.rule_set is not None
-    show(hook._pipeline.rule_set.specs, hook._pipeline.rule_set.actions, hook._pipeline.run.store, vars(hook._pipeline.run.store).get("url"))
+    pipeline = hook._pipeline
+    rules, store = pipeline.rule_set, pipeline.run.store
+    assert rules is not None
+    show(hook, hook.get_collections(), hook.collection_manager, pipeline.rules, rules)
+    show(rules.specs, rules.actions, store, vars(store).get("url"))
     for step in range(5):
         hook.run(weight=np.ones(3), loss=np.array(np.nan if step == 3 else 1.0))
     hook.save_scalar("last", 1.0)

@@ -19,7 +19,7 @@ from smdebug.config.reduction_config import ReductionConfig
 from smdebug.exceptions import SMDebugValueError
 from smdebug.histogram import histogram_of
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.tensorboard.files import tag
+from smdebug.storage.tensorboard.files import ModeFiles, number_event, tag
 from smdebug.trials import create_trial
 
 if TYPE_CHECKING:
@@ -221,6 +221,18 @@ def test_files_in_an_object_store(bucket: str, tmp_path: Path) -> None:
         for step, event in zip(steps, late.Histograms("default/kept"), strict=True):
             assert event.step == step
             check_histogram(event, np.arange(step + 1.0))
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_local_files_grow_with_every_step(tmp_path: Path, scheme: str) -> None:
+    files = ModeFiles(f"{scheme}{tmp_path}/board")
+    for step in range(3):
+        event = number_event("loss", float(step), step=step, wall_time=1.5)
+        files.write(ModeKeys.TRAIN, step, 1.5, [event])
+        written = scalars(read(tmp_path / "board", "TRAIN"))
+        assert written == {"loss": [(each, float(each)) for each in range(step + 1)]}
+    files.close()
+    assert len(list((tmp_path / "board").rglob("*.tfevents"))) == 1
 
 
 def download(client: Any, bucket: str, folder: Path) -> list[str]:

@@ -26,7 +26,7 @@ from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.tensorboard.files import ModeFiles, number_event
 from smdebug.storage.v2.index import SCHEMA, TEXT_COLUMNS, encode_index
 from smdebug.storage.v2.index_file import ColumnCache, IndexFile
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.testing import make_run
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from smdebug.storage.raw_tensors import VALUE_COLUMNS, places_of
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.v1.index import parse_classic
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 
 if TYPE_CHECKING:
     from smdebug.reductions import Array

@@ -21,7 +21,7 @@ from smdebug.storage.raw_tensors import VALUE_COLUMNS, places_of
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.testing.runs import default_collections
 from smdebug.trials import create_trial
 

@@ -14,7 +14,7 @@ from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.v2 import compaction
 from smdebug.storage.v2.compaction import compact_run
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 from smdebug.storage.writer_lock import WriterLock
 from smdebug.testing import make_run
 from smdebug.testing.runs import default_batch, default_collections

@@ -19,7 +19,7 @@ from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.v2.segment import scalar_value
-from smdebug.storage.writer.thread import RunWriter
+from smdebug.storage.writer import RunWriter
 
 if TYPE_CHECKING:
     from pathlib import Path

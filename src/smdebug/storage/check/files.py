@@ -11,9 +11,9 @@ from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.findings import FINDINGS_PREFIX, check_file
 from smdebug.storage.format.collections_file import decode_collections
 from smdebug.storage.format.keys import COLLECTIONS_PREFIX, END_KEY, parse_collections_worker
-from smdebug.storage.locks import LOCKS_PREFIX
 from smdebug.storage.stop_requests import CONTROL_PREFIX, checked_request
 from smdebug.storage.untrusted.limits import read_json_text, read_small
+from smdebug.storage.writer_lock import LOCKS_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import crc32c
-
 from smdebug.exceptions import IndexReaderException, SMDebugValueError
+from smdebug.storage.format.checksum import add_json_checksum, check_json_checksum
 from smdebug.storage.format.keys import parse_collections_worker
 from smdebug.storage.untrusted.limits import json_object
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from smdebug.storage.stores.base import Buffer
 
 _META, _RUN, _WORKER, _SUM = "_meta", "run", "worker", "crc32c"
-_SEAL = re.compile(rb', "crc32c": "([0-9a-f]{8})"\}\}\Z')
 RUN_NAME = re.compile(r"[0-9a-f]{16}")
 
 
@@ -51,11 +49,10 @@ def encode_collections(text: str, worker: str, run: str | None) -> bytes:
         meta = content.pop(_META, None) or {}
         own = {_WORKER: worker} if run is None else {_WORKER: worker, _RUN: run}
         others = {key: value for key, value in meta.items() if key not in (_WORKER, _RUN, _SUM)}
-        # The metadata stands last, and the checksum last in it: it is of all that is before it.
-        before = json.dumps({**content, _META: {**others, **own}}).encode()[:-2]
+        # The metadata comes last, and the checksum last in it: it covers everything before.
+        return add_json_checksum(json.dumps({**content, _META: {**others, **own}}), depth=2)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise SMDebugValueError(f"collections must be a JSON object, got {text[:80]!r}") from error
-    return before + b', "crc32c": "%08x"}}' % crc32c.crc32c(before)
 
 
 def decode_collections(data: Buffer, key: str) -> CollectionsFile:
@@ -65,14 +62,12 @@ def decode_collections(data: Buffer, key: str) -> CollectionsFile:
         IndexReaderException: it is damaged, not a JSON object, or that of another worker.
     """
     data = bytes(data)
-    seal = _SEAL.search(data)
-    if seal is not None and crc32c.crc32c(data[: seal.start()]) != int(seal[1], 16):
-        raise IndexReaderException(f"{key}: the file fails its checksum")
+    verified = check_json_checksum(data, key, depth=2)
     content = json_object(data, key)
     meta = content.get(_META)
     if not isinstance(meta, dict):
         return CollectionsFile(content, None)
-    if seal is None:
+    if not verified:
         if {_WORKER, _RUN, _SUM} & set(meta):
             raise IndexReaderException(f"{key}: the file's checksum is damaged")
         return CollectionsFile(content, None)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from smdebug.histogram import Histogram
-    from smdebug.storage.stores.base import Buffer
+    from smdebug.storage.stores.base import Buffer, Store
 
 logger = logging.getLogger("smdebug.hook")
 
@@ -62,9 +62,12 @@ class ModeFiles:
             events: encoded events.
         """
         if mode not in self._files:
-            place = f"{self._directory}/{mode.name}{self._suffix}"
-            kind = _ObjectFiles if "://" in place else _GrowingFile
-            self._files[mode] = kind(place, step, wall_time)
+            folder = mode.name + self._suffix
+            store = open_store(self._directory)
+            if isinstance(store, LocalStore):
+                self._files[mode] = _GrowingFile(store, folder, step, wall_time)
+            else:
+                self._files[mode] = _ObjectFiles(store, folder, step, wall_time)
         self._files[mode].write([chunk for event in events for chunk in frame(event)])
 
     def flush(self) -> None:
@@ -87,14 +90,13 @@ class _GrowingFile:
     """A file that can be read while it grows.
 
     Args:
-        place: its directory.
-        step: the step it begins with.
-        wall_time: when that was.
+        store: where the directories of all modes are.
+        folder: the directory of this mode.
+        step: the first step.
+        wall_time: the time of the first step.
     """
 
-    def __init__(self, place: str, step: int, wall_time: float) -> None:
-        directory, _, folder = place.rpartition("/")
-        store = LocalStore(directory)
+    def __init__(self, store: LocalStore, folder: str, step: int, wall_time: float) -> None:
         # Never one that is there: a process may write twice.
         name, number = f"{folder}/{_file_name(step)}", 0
         while True:
@@ -125,14 +127,15 @@ class _ObjectFiles:
     """Files in an object store, each of which is written whole.
 
     Args:
-        place: a URL.
-        step: the step that the first one begins with.
-        wall_time: when that was.
+        store: where the directories of all modes are.
+        folder: the directory of this mode.
+        step: the first step.
+        wall_time: the time of the first step.
     """
 
-    def __init__(self, place: str, step: int, wall_time: float) -> None:
-        self._store = open_store(place)
-        self._name = _file_name(step)
+    def __init__(self, store: Store, folder: str, step: int, wall_time: float) -> None:
+        self._store = store
+        self._name = f"{folder}/{_file_name(step)}"
         self._wall_time = wall_time
         self._number = 0
         self._error: StoreError | None = None

@@ -1,1 +1,10 @@
-"""Validation of files of unknown origin before a library parses them."""
+"""Validation of files of unknown origin before a library parses them.
+
+The names below are all there is for Parquet files; `limits` is for everything else.
+"""
+
+from smdebug.storage.untrusted.parquet import MAGIC as MAGIC
+from smdebug.storage.untrusted.parquet import TAIL_BYTES as TAIL_BYTES
+from smdebug.storage.untrusted.parquet import ParquetFooter as ParquetFooter
+from smdebug.storage.untrusted.parquet import footer_size as footer_size
+from smdebug.storage.untrusted.parquet import validate_file as validate_file

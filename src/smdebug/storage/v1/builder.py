@@ -7,12 +7,12 @@ import logging
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import crc32c
 import numpy as np
 
 from smdebug.exceptions import SMDebugError
 from smdebug.reductions import Array, get_reduction_tensor_name, is_short_float
 from smdebug.storage.format import records
+from smdebug.storage.format.checksum import add_json_checksum
 from smdebug.storage.format.dtypes import dtype_name, dtype_of, for_classic, plain_array
 from smdebug.storage.format.events import encode_tensor
 from smdebug.storage.format.keys import (
@@ -194,8 +194,7 @@ class _StepFiles:
         if self._shapes:
             content["shape_payload"] = self._shapes
         content["origin"] = origin
-        text = json.dumps(content).encode()[:-1]
-        return text + b', "crc32c": "%08x"}' % crc32c.crc32c(text)
+        return add_json_checksum(json.dumps(content))
 
 
 def _others(payload: Any, names: set[str]) -> list[dict[str, Any]]:

@@ -7,18 +7,17 @@ none, so of those only what their framing shows can be checked.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import crc32c
 import numpy as np
 
 from smdebug.exceptions import IndexReaderException, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, REDUCTIONS_PREFIX, get_reduction_tensor_name
 from smdebug.storage.arrow import pa
+from smdebug.storage.format.checksum import check_json_checksum
 from smdebug.storage.format.keys import is_event_file_of
 from smdebug.storage.raw_tensors import RecordLocation
 from smdebug.storage.segment_summary import StepArrays, mode_bit
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from smdebug.storage.format.keys import IndexName
 
 _SEQ = -(10**6)
-_SEAL = re.compile(rb', "crc32c": "([0-9a-f]{8})"}\Z')
 
 
 @dataclass(frozen=True)
@@ -153,9 +151,7 @@ def _size(value: Any) -> int:
 
 def checked_json(data: bytes, key: str) -> dict[str, Any]:
     """The content of an index file, its checksum verified when it has one."""
-    seal = _SEAL.search(data)
-    if seal is not None and crc32c.crc32c(data[: seal.start()]) != int(seal[1], 16):
-        raise IndexReaderException(f"{key}: the file fails its checksum")
+    verified = check_json_checksum(data, key)
     try:
         content = json.loads(check_json(data, key))
     except (ValueError, RecursionError) as error:
@@ -166,7 +162,7 @@ def checked_json(data: bytes, key: str) -> dict[str, Any]:
     checked = isinstance(payload, list) and any(
         isinstance(item, dict) and "crc32c" in item for item in payload
     )
-    if seal is None and (checked or {"crc32c", "origin"} & set(content)):
+    if not verified and (checked or {"crc32c", "origin"} & set(content)):
         raise IndexReaderException(f"{key}: the file's checksum is damaged")
     return content
 

@@ -23,7 +23,7 @@ from smdebug.storage.untrusted.limits import read_small
 from smdebug.storage.v1.index import parse_classic
 from smdebug.storage.v2.index import SCHEMA, encode_index, newest_rows
 from smdebug.storage.v2.index_file import ColumnCache, IndexFile
-from smdebug.storage.writer_lock import WriterLock, WriterLocked, claimed_workers
+from smdebug.storage.writer_lock import WriterLock, WriterLocked, locked_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,7 +100,7 @@ def compact_run(
     names = [name for _, name in _index_files(store)]
     workers = sorted({name.worker for name in names if name.seq is not None})
     done = Compaction()
-    writers = sorted({*claimed_workers(store), *(name.worker for name in names)})
+    writers = sorted({*locked_workers(store), *(name.worker for name in names)})
     # Asked of all first: a job that begins must not wait for who will not do anything.
     for worker in writers:
         _free(store, worker, WriterLock.check)
@@ -229,16 +229,16 @@ def _next_seqs(store: Store, worker: str) -> Callable[[], int]:
 
 
 def _free(store: Store, worker: str, ask: Callable[[WriterLock], None]) -> WriterLock:
-    claim = WriterLock(store, worker, joins=True)
+    lock = WriterLock(store, worker, compacting=True)
     try:
-        ask(claim)
+        ask(lock)
     except WriterLocked as error:
         raise SMDebugRuntimeError(
             f"a live process (number {error.process}) writes to {store.url} as {worker}, so its "
             "index is left alone; compact it when the job has ended: one that is closed does so "
             "itself"
         ) from error
-    return claim
+    return lock
 
 
 def _index_files(store: Store) -> Iterator[tuple[str, IndexName]]:

@@ -1,29 +1,30 @@
-"""The index of format v2: one Parquet row per (worker, step, tensor), sealed with checksums.
+"""The index of format v2: one Parquet row per (worker, step, tensor), with checksums.
 
-Rows lie sorted by tensor, then step, so that a series is one stretch of a row group and the
-statistics of the groups say where to look. All files of all runs have the same columns, so every
-engine reads a run as one data set.
+Rows are sorted by tensor, then step, so a time series is one range of rows in a row group, and the
+statistics of the row groups tell which ones have it. All files of all runs have the same columns,
+so every engine reads a run as one data set.
 
-Parquet's own page checksums leave page headers and the footer open. The *seal* closes that: an
-entry of the footer's metadata holds the CRC32C of every column chunk and of the footer itself
-(computed with its own digits as zeros), written into a placeholder of the right size.
+Parquet's own page checksums cover neither page headers nor the footer. The metadata in the footer
+therefore has the CRC32C of every column chunk and of the footer itself.
 """
 
 from __future__ import annotations
 
-import re
-import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import crc32c
 import numpy as np
 import numpy.typing as npt
 
-from smdebug.exceptions import IndexReaderException
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.storage.arrow import pa, pc, pq
+from smdebug.storage.format.checksum import (
+    PARQUET_KEY,
+    fill_parquet_checksums,
+    parquet_placeholder,
+)
 from smdebug.storage.segment_summary import one_array
+from smdebug.storage.untrusted import TAIL_BYTES
 from smdebug.storage.untrusted.limits import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -34,15 +35,9 @@ if TYPE_CHECKING:
 
 ROWS_PER_GROUP = 1 << 17
 FORMAT_KEY, FORMAT = b"smdebug.format", b"2"
-SEAL_KEY = b"smdebug.seal"
 # The name of the run that the file belongs to.
 RUN_KEY = b"smdebug.run"
 
-_SEAL = re.compile(rb"crc32c:([0-9]{8}):")
-_DIGITS = 8
-MAGIC = b"PAR1"
-_TAIL = struct.Struct("<I4s")
-TAIL_BYTES = _TAIL.size
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 Ints = npt.NDArray[np.int64]
@@ -256,7 +251,7 @@ def _with_all_columns(table: pa.Table) -> pa.Table:
 
 
 def encode_index(table: pa.Table, run: str | None = None) -> memoryview:
-    """Writes a sorted table as a sealed Parquet file; columns it lacks become nulls.
+    """Encode a sorted table as a Parquet file with checksums; columns it lacks become nulls.
 
     Args:
         table: the rows.
@@ -266,7 +261,7 @@ def encode_index(table: pa.Table, run: str | None = None) -> memoryview:
     per_group = _rows_per_group(table)
     groups = -(-table.num_rows // per_group) or 1
     chunks = len(_LEAVES) * groups
-    placeholder = b"crc32c:%08d:" % chunks + b"0" * _DIGITS * (chunks + 1)
+    placeholder = parquet_placeholder(chunks)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
@@ -282,8 +277,8 @@ def encode_index(table: pa.Table, run: str | None = None) -> memoryview:
     ) as writer:
         writer.write_table(table, row_group_size=per_group)
         named = {} if run is None else {RUN_KEY: run.encode()}
-        writer.add_key_value_metadata({FORMAT_KEY: FORMAT, **named, SEAL_KEY: placeholder})
-    return _sealed(bytearray(sink.getvalue()), placeholder)
+        writer.add_key_value_metadata({FORMAT_KEY: FORMAT, **named, PARQUET_KEY: placeholder})
+    return with_checksums(bytearray(sink.getvalue()), placeholder)
 
 
 def _rows_per_group(table: pa.Table) -> int:
@@ -293,16 +288,12 @@ def _rows_per_group(table: pa.Table) -> int:
     return max(min(ROWS_PER_GROUP, CHUNK_BYTES // longest), 1)
 
 
-def _sealed(data: bytearray, placeholder: bytes) -> memoryview:
-    view = memoryview(data)
+def with_checksums(data: bytearray, placeholder: bytes) -> memoryview:
+    """Return a file with its checksums in the place of the placeholder."""
     metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(data)))
-    start = len(data) - _TAIL.size - metadata.serialized_size
-    own = data.index(placeholder, start) + len(placeholder) - _DIGITS
-    sums = [crc32c.crc32c(view[first:end]) for first, end in chunk_ranges(metadata)]
-    text = b"".join(b"%08x" % value for value in sums)
-    view[own - len(text) : own] = text
-    view[own : own + _DIGITS] = b"%08x" % crc32c.crc32c(view[start:])
-    return view.toreadonly()
+    footer_start = len(data) - TAIL_BYTES - metadata.serialized_size
+    fill_parquet_checksums(data, placeholder, footer_start, chunk_ranges(metadata))
+    return memoryview(data).toreadonly()
 
 
 def chunk_ranges(metadata: pq.FileMetaData) -> list[tuple[int, int]]:
@@ -315,38 +306,3 @@ def chunk_ranges(metadata: pq.FileMetaData) -> list[tuple[int, int]]:
             first = column.data_page_offset if first is None else first
             ranges.append((first, first + column.total_compressed_size))
     return ranges
-
-
-def footer_size(tail: memoryview) -> int:
-    """How many bytes from the end of the file the footer takes, its tail included.
-
-    Raises:
-        IndexReaderException: the file does not end as a Parquet file.
-    """
-    if len(tail) < _TAIL.size:
-        raise IndexReaderException("not a Parquet file: it is too short")
-    length, magic = _TAIL.unpack_from(tail, len(tail) - _TAIL.size)
-    if magic != MAGIC:
-        raise IndexReaderException("not a Parquet file: its last bytes are wrong")
-    return int(length) + _TAIL.size
-
-
-def open_seal(footer: memoryview) -> list[int]:
-    """Checks a footer and returns the checksums of the column chunks it seals.
-
-    Raises:
-        IndexReaderException: the footer fails its checksum or has no seal.
-    """
-    data = bytearray(footer)
-    match = _SEAL.search(data, max(data.rfind(SEAL_KEY), 0))
-    if match is None:
-        raise IndexReaderException("no seal: not an index file of this library, or a damaged one")
-    start, own = match.end(), match.end() + int(match[1]) * _DIGITS
-    digits = data[start : own + _DIGITS]
-    if len(digits) != own + _DIGITS - start or re.fullmatch(rb"[0-9a-f]+", digits) is None:
-        raise IndexReaderException("the seal is damaged")
-    sums = [int(data[at : at + _DIGITS], 16) for at in range(start, own + 1, _DIGITS)]
-    data[own : own + _DIGITS] = b"0" * _DIGITS
-    if crc32c.crc32c(data) != sums[-1]:
-        raise IndexReaderException("the footer fails its checksum")
-    return sums[:-1]

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.storage.arrow import pa
-from smdebug.storage.untrusted.limits import FOOTER_BYTES
-from smdebug.storage.v2.index import MAGIC, footer_size
+from smdebug.storage.untrusted import MAGIC, footer_size
 
 if TYPE_CHECKING:
     from smdebug.storage.stores.base import Store
@@ -31,10 +30,6 @@ class IndexBytes:
 
     def footer(self) -> memoryview:
         size = footer_size(self._data)
-        if size > FOOTER_BYTES:
-            raise IndexReaderException(
-                f"the footer takes {size:,} bytes, expected at most {FOOTER_BYTES:,}"
-            )
         if size > len(self._data) and self._store.remote:
             self._data = self._store.read(self._key, -size)
         if size > len(self._data):

@@ -11,6 +11,7 @@ import numpy as np
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.storage.arrow import PARQUET_ERRORS, pa, pq
+from smdebug.storage.format.checksum import read_parquet_checksums
 from smdebug.storage.segment_summary import (
     StepArrays,
     distinct_names,
@@ -18,16 +19,13 @@ from smdebug.storage.segment_summary import (
     mode_numbers,
     one_array,
 )
-from smdebug.storage.untrusted.footer import check_footer
-from smdebug.storage.untrusted.index_limits import check_pages, checked_chunks
+from smdebug.storage.untrusted import ParquetFooter
 from smdebug.storage.v2.index import (
     EMPTY,
     ROWS_PER_GROUP,
     RUN_KEY,
     SCHEMA,
-    TAIL_BYTES,
     TEXT_COLUMNS,
-    open_seal,
     table_of,
 )
 from smdebug.storage.v2.index_bytes import IndexBytes
@@ -77,7 +75,7 @@ class ColumnCache:
 class IndexFile:
     """One index file; a `Segment`.
 
-    Opening reads and checks the footer only. Every column chunk is checked against the seal
+    Opening reads and checks the footer only. Every column chunk is verified
     before it is decoded.
 
     Attributes:
@@ -107,15 +105,14 @@ class IndexFile:
 
     def _open(self) -> None:
         footer = self._bytes.footer()
-        self._sums = open_seal(footer)
-        check_footer(footer[:-TAIL_BYTES])
-        metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(footer)))
+        self._checksums = read_parquet_checksums(footer)
+        self._footer = ParquetFooter(footer, ROWS_PER_GROUP)
+        self.metadata = metadata = self._footer.metadata
         run = (metadata.metadata or {}).get(RUN_KEY)
         self.run = None if run is None else run.decode("utf-8", "replace")
-        self._chunks = checked_chunks(metadata, ROWS_PER_GROUP)
-        self._ranges = [(chunk.first, chunk.end) for chunk in self._chunks]
-        if len(self._ranges) != len(self._sums):
-            raise IndexReaderException("the seal does not fit the file")
+        self._ranges = [(chunk.first, chunk.end) for chunk in self._footer.chunks]
+        if len(self._ranges) != len(self._checksums):
+            raise IndexReaderException("the number of checksums is not that of the column chunks")
         end = max((end for _, end in self._ranges), default=4)
         self.nbytes = end + len(footer)
         self._bytes.set_size(self.nbytes)
@@ -127,7 +124,6 @@ class IndexFile:
             metadata.schema.column(leaf).path.split(".")[0]: leaf
             for leaf in range(metadata.num_columns)
         }
-        self.metadata = metadata
         self._steps: StepArrays | None = None
         self._names: dict[str, int] | None = None
         self._stretches: dict[int, dict[str, tuple[int, int]]] = {}
@@ -345,7 +341,7 @@ class IndexFile:
         self._bytes.fetch([self._ranges[leaf] for leaf in unchecked])
         for leaf in unchecked:
             first, end = self._ranges[leaf]
-            if crc32c.crc32c(self._bytes.view(first, end)) != self._sums[leaf]:
+            if crc32c.crc32c(self._bytes.view(first, end)) != self._checksums[leaf]:
                 name = self.metadata.schema.column(leaf % self.metadata.num_columns).path
                 raise IndexReaderException(
                     f"{self.key}: column {name} at offset {first} fails its checksum"
@@ -359,7 +355,7 @@ class IndexFile:
     def _walk(self, leaf: int) -> None:
         first, end = self._ranges[leaf]
         try:
-            check_pages(self._bytes.view(first, end), self._chunks[leaf])
+            self._footer.check_pages(leaf, self._bytes.view(first, end))
         except IndexReaderException as error:
             raise IndexReaderException(f"{self.key}: offset {first}: {error}") from None
         self._walked.add(leaf)

@@ -1,3 +1,3 @@
 """Writing a run: a bounded queue, a publisher, and the thread between them."""
 
-from smdebug.storage.writer.thread import RunWriter as RunWriter
+from smdebug.storage.writer.run_writer import RunWriter as RunWriter

@@ -10,7 +10,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import pa
 from smdebug.storage.format.keys import IndexName, index_key
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.untrusted.index_limits import Chunk, check_pages
+from smdebug.storage.untrusted.parquet import Chunk, _check_pages
 from smdebug.storage.v2 import index
 from smdebug.storage.v2.index import IndexRow, encode_index, newest_rows, rows_to_table
 from smdebug.storage.v2.index_file import ColumnCache, IndexFile
@@ -82,9 +82,9 @@ def test_a_row_group_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_pages_that_claim_more_than_there_is(content: bytes) -> None:
-    check_pages(memoryview(page(0, 50, 4, 10, b"1234")), Chunk(0, 0, 10, 100))
+    _check_pages(memoryview(page(0, 50, 4, 10, b"1234")), Chunk(0, 0, 10, 100))
     with pytest.raises(IndexReaderException, match="page"):
-        check_pages(memoryview(content), Chunk(0, 0, 10, 100))
+        _check_pages(memoryview(content), Chunk(0, 0, 10, 100))
 
 
 def test_a_column_of_another_type_is_refused() -> None:
