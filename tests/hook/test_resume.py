@@ -121,7 +121,7 @@ def test_without_resume_a_finished_run_is_refused_with_a_way_out(tmp_path: Path)
 
 def test_resume_is_a_bool_and_a_key_of_the_job_file(tmp_path: Path) -> None:
     with pytest.raises(SMDebugValueError, match="resume"):
-        NumpyHook(tmp_path, resume="perhaps")
+        NumpyHook(tmp_path, resume="perhaps")  # type: ignore[arg-type]
     job = parse_json_config({"LocalPath": "/tmp/x", "HookParameters": {"resume": "true"}})
     assert job.options.resume is True
 

@@ -15,7 +15,7 @@ import numpy as np
 from smdebug.config import validation
 from smdebug.config.collection import Collection
 from smdebug.config.save_config import DEFAULT_SAVE_CONFIG_INTERVAL
-from smdebug.exceptions import RuleEvaluationConditionMet, SMDebugTypeError
+from smdebug.exceptions import RuleEvaluationConditionMet, SMDebugTypeError, SMDebugValueError
 from smdebug.hook.capture import ArrayCapture
 from smdebug.hook.worker import CHIEF_WORKER, Worker
 
@@ -69,6 +69,14 @@ class Adapter:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
+
+    @classmethod
+    def refuse_before_update(cls) -> None:
+        """Raise an error: the framework does not support `before_update=True`."""
+        raise SMDebugValueError(
+            f"before_update must be False for {cls.framework}, got True: gradients are not visible "
+            'before they are used; on_finding="stop" stops after the step'
+        )
 
     # ---- tensors
 

@@ -6,13 +6,9 @@ import logging
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING
 
 from smdebug.exceptions import WriteFailed
 from smdebug.hook.lost_steps import LostSteps
-
-if TYPE_CHECKING:
-    from smdebug.hook.stats import HookStats
 
 logger = logging.getLogger("smdebug.hook")
 
@@ -61,16 +57,16 @@ class GuardedSection:
     of a nested section counts once.
 
     Args:
-        stats: gets the time.
         policy: gets exceptions; `KeyboardInterrupt` and the like are raised as they are.
 
     Attributes:
         lock: the lock, for what needs only that.
+        seconds: the time spent in sections so far.
     """
 
-    def __init__(self, stats: HookStats, policy: ErrorPolicy) -> None:
-        self._stats = stats
+    def __init__(self, policy: ErrorPolicy) -> None:
         self._policy = policy
+        self.seconds = 0.0
         self.lock = threading.RLock()
         self._depth = 0
         self._started = 0.0
@@ -84,16 +80,12 @@ class GuardedSection:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         self._depth -= 1
         if not self._depth:
-            self._stats.seconds += time.perf_counter() - self._started
+            self.seconds += time.perf_counter() - self._started
         self.lock.release()
         if isinstance(error, Exception):
             self._policy.caught(error)
             return True
         return False
-
-    def add_time(self, seconds: float) -> None:
-        """Count time that was spent without the lock, such as that of closing."""
-        self._stats.seconds += seconds
 
     def after_fork(self) -> None:
         """Start over in a child: the thread that held the lock does not exist there."""

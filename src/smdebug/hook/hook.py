@@ -1,4 +1,7 @@
-"""The public interface of every framework's hook."""
+"""The public interface of every framework's hook.
+
+It has over 400 lines because more than half of them document it.
+"""
 
 from __future__ import annotations
 
@@ -339,7 +342,7 @@ class BaseHook:
             raise SMDebugTypeError(
                 f"scalar {name!r}: value must be one number, got {validation.short_repr(value)}"
             )
-        self._pipeline.save_scalar(f"scalar/{name}", value, sm_metric, moment)
+        self._pipeline.user_saves.save_scalar(f"scalar/{name}", value, sm_metric, moment)
 
     def save_tensor(
         self, tensor_name: str, tensor_value: Any, collections_to_write: Any = "default"
@@ -363,7 +366,7 @@ class BaseHook:
         tensor = tensor_value
         if not self._adapter.is_tensor(tensor):
             tensor = self._adapter.to_array(tensor_name, tensor)
-        self._pipeline.save_tensor(tensor_name, tensor, names)
+        self._pipeline.user_saves.save_tensor(tensor_name, tensor, names)
 
     def flush(self) -> None:
         """Publish everything saved so far, the current step included, and wait for it."""

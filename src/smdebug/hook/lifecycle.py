@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from smdebug.hook.pipeline import Pipeline
+    from smdebug.storage.stop_requests import StopRequest
 
 logger = logging.getLogger("smdebug.hook")
 
@@ -84,6 +85,13 @@ class Lifecycle:
             self._log_summary()
         pipeline.errors.raise_pending()
 
+    def stop(self, request: StopRequest) -> None:
+        """Close the hook and end training."""
+        step = self._pipeline.steps.step
+        logger.warning("training stops after step %d: %s", step, request.reason)
+        self.close()
+        self._pipeline.adapter.stop_training(request)
+
     def _close_run(self, interrupted: bool) -> None:
         """Close the output and the rules, without the pipeline's lock: rules may save something."""
         pipeline = self._pipeline
@@ -101,7 +109,7 @@ class Lifecycle:
         if not rules.closes_before_run:
             # Only now is everything there that the rules evaluate.
             self._attempt(rules.close)
-        pipeline.guarded.add_time(time.perf_counter() - started)
+        pipeline.guarded.seconds += time.perf_counter() - started
 
     def _log_summary(self) -> None:
         """Log what was saved and the overhead, and what is missing after a failure."""

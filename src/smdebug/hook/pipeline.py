@@ -8,45 +8,36 @@ one comparison: `_idle_until` is the next step of the current mode that needs mo
 
 from __future__ import annotations
 
-import dataclasses
-import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
-from smdebug.hook.capture import ArrayCapture, StepCapture
 from smdebug.hook.collections import HookCollections
 from smdebug.hook.errors import ErrorPolicy, GuardedSection
 from smdebug.hook.lifecycle import Lifecycle
 from smdebug.hook.nan_trigger import observe
-from smdebug.hook.plan import SaveRequest, StepCache
+from smdebug.hook.plan import StepCache
 from smdebug.hook.rule_thread import RuleSet
 from smdebug.hook.rules import HookRules, stop_request_for
 from smdebug.hook.run_session import RunSession
 from smdebug.hook.saved_steps import SavedSteps
 from smdebug.hook.stats import HookStats
+from smdebug.hook.step_captures import StepCaptures
 from smdebug.hook.steps import StepCounter
-from smdebug.mode_keys import ModeKeys
+from smdebug.hook.user_saves import UserSaves
 from smdebug.storage.writer_lock import WriterLocked
 
 if TYPE_CHECKING:
     from smdebug.config.collection_manager import CollectionManager
     from smdebug.config.options import HookOptions
     from smdebug.hook.adapter import Adapter
-    from smdebug.hook.capture import Capture
+    from smdebug.hook.capture import Capture, StepCapture
     from smdebug.hook.plan import SavePlan
     from smdebug.hook.steps import Step
+    from smdebug.mode_keys import ModeKeys
     from smdebug.storage.findings import Finding
-    from smdebug.storage.stop_requests import StopRequest
     from smdebug.storage.stores.base import Store
 
-logger = logging.getLogger("smdebug.hook")
-
-_SCALAR = SaveRequest(raw=True, reductions=(), collections=(CollectionKeys.SCALARS,))
-_METRIC = SaveRequest(
-    raw=True, reductions=(), collections=(CollectionKeys.SCALARS, CollectionKeys.SM_METRICS)
-)
 _NOW = -1
 
 
@@ -57,16 +48,16 @@ class Pipeline:
         adapter: the class of the framework's adapter.
         options: the hook's options.
         store: where the run is.
-        out_dir: the same as the user wrote it.
+        out_dir: the same, as a string.
         prepared: collections that module-level functions made before there was a hook.
 
     Attributes:
         adapter: the adapter.
-        options: the hook's options.
         active: whether training may still save something: not closed, and not a forked child.
         collections: the collections and the plan.
         steps: the step counter.
-        current: the step that is being captured; None at a step that saves nothing.
+        captures: the steps that are being captured.
+        user_saves: what the user saves.
         guarded: the context for everything an adapter does in a callback.
         errors: what becomes of failures.
         run: the run that is written.
@@ -87,34 +78,22 @@ class Pipeline:
         self.active = True
         self.steps = StepCounter()
         self.errors = ErrorPolicy(options.on_error)
-        self._stats = HookStats()
-        self.guarded = GuardedSection(self._stats, self.errors)
-        self.current: StepCapture | None = None
-        # What the user saved before the step it belongs to began, by the mode at that time.
-        self._early: dict[ModeKeys, StepCapture] = {}
+        self.guarded = GuardedSection(self.errors)
+        self.captures = StepCaptures(self.steps)
+        self.user_saves = UserSaves(self)
         self.saved = SavedSteps()
         self._idle_until = _NOW
         self._caches: list[StepCache[Any]] = []
-        rules = RuleSet(options.rules, options.actions) if options.rules else None
-        if options.before_update and rules is not None:
-            if not adapter.can_stop_before_update:
-                refuse_before_update(adapter)
-            rules.before_update_rule()
-        self.rule_set = rules
-        self.collections = HookCollections(
-            adapter, options, prepared, [] if rules is None else rules.needs, self._wake
-        )
+        self.rule_set = rules = RuleSet.from_options(options, adapter)
+        needs = [] if rules is None else rules.needs
+        self.collections = HookCollections(adapter, options, prepared, needs, self._wake)
         self.run = RunSession(store, out_dir, options, self.steps)
         self.rules = HookRules(rules, options, store, self.steps)
         self.lifecycle = Lifecycle(self)
         self.adapter = adapter(self)
 
     def start(self) -> None:
-        """Check the run and restore an earlier job's steps; the last wait for the store.
-
-        Raises:
-            SMDebugRuntimeError: the run cannot be written.
-        """
+        """Check the run and restore an earlier job's steps, or raise an SMDebugRuntimeError."""
         self.saved.last = self.run.check(self.adapter.worker())
         if not self.options.dry_run:
             self.rules.snapshot_existing()
@@ -124,6 +103,11 @@ class Pipeline:
     def plan(self) -> SavePlan:
         """The present plan."""
         return self.collections.plan
+
+    @property
+    def current(self) -> StepCapture | None:
+        """The step that is being captured; None at a step that saves nothing."""
+        return self.captures.current
 
     def new_cache(self) -> StepCache[Any]:
         """Return a cache for what an adapter computes once per kind of step."""
@@ -167,34 +151,19 @@ class Pipeline:
         return None
 
     def _begin_step(self, step: Step) -> StepCapture | None:
-        if not self.saving():
-            if self.errors.failure is None:
-                self._set_idle(step)
-            else:
-                self._lose(step)
-            return None
-        plan = self.plan.at(step.mode, step.mode_step)
-        if plan is None and not self._early:
+        if self.saving():
+            plan = self.plan.at(step.mode, step.mode_step)
+            if plan is not None or self.captures.has_early:
+                return self.captures.begin(step, plan)
+        if self.errors.failure is None:
             self._set_idle(step)
-            return None
-        capture = StepCapture(step, plan)
-        # A value saved before any mode was set belongs to the next step of whatever mode.
-        for mode in (step.mode, ModeKeys.GLOBAL):
-            early = self._early.get(mode)
-            if early is not None:
-                # The list itself, first: nothing is in two lists, whenever Ctrl-C comes.
-                early.pending.extend(capture.pending)
-                capture.pending = early.pending
-                self.current = capture
-                del self._early[mode]
-        if plan is None:
-            return None
-        self.current = capture
-        return capture
+        else:
+            self._lose(step)
+        return None
 
     def _set_idle(self, step: Step) -> None:
         """Have begin_step return at once until the next step of this mode that saves something."""
-        if not self._early and not self.run.resume.has_checkpoints:
+        if not self.run.resume.has_checkpoints:
             following = self.plan.next_step(step.mode, step.mode_step) if self.run.writes else None
             self._idle_until = sys.maxsize if following is None else following
 
@@ -205,7 +174,7 @@ class Pipeline:
     def cancel_step(self) -> None:
         """Take back a step that began and did not take place, unless something is saved."""
         if self.current is None or not self.current.pending:
-            self.current = None
+            self.captures.current = None
             self.steps.cancel()
 
     def set_mode(self, mode: ModeKeys) -> None:
@@ -232,18 +201,18 @@ class Pipeline:
                 self.hand_over(capture, finish=True)
                 self.run.write_collections(self.collections)
         except Exception:
-            self.current = None
+            self.captures.current = None
             raise
         if self.errors.failure is not None:
             self.saved.lose_rest(capture)
         # Not after Ctrl-C: `close` or the next step hands it over once more.
-        self.current = None
+        self.captures.current = None
 
     # ---- tensors
 
     def offer(self, name: str, tensor: Any) -> None:
         """Capture a tensor of the current step, if it is saved at it."""
-        current = self.current
+        current = self.captures.current
         if current is None or current.plan is None:
             return
         request = current.plan.request(name)
@@ -254,86 +223,24 @@ class Pipeline:
         if current.plan.armed:
             observe(self, current, name, tensor)
 
-    def save_scalar(self, name: str, value: Any, metric: bool, time: float) -> None:
-        """Save a number at the current step and mode, whatever the save schedule.
+    def user_step(self) -> StepCapture:
+        """Return the capture of the step that something the user saves now belongs to."""
+        self._wake()
+        return self.captures.of_user()
+
+    def put(self, captures: list[Capture], step: StepCapture | None = None) -> None:
+        """Save captures, whatever the save schedule, all of them at once.
 
         Args:
-            name: its name, as it is saved.
-            value: a tensor of the framework with one element, or an array.
-            metric: the number also belongs to the collection `sm_metrics`.
-            time: seconds since 1970.
+            captures: the captures.
+            step: as `user_step` returns it; that of now when None.
         """
-        self.adapter.begin_user_step()
-        if self.saving():
-            with self.guarded:
-                request = _METRIC if metric else _SCALAR
-                self.collections.remember(name, request.collections)
-                self._save_by_user(name, value, request, time)
-        elif self.errors.failure is not None:
-            self._lose()
-        self.errors.raise_pending()
-
-    def save_tensor(self, name: str, tensor: Any, collections: list[str]) -> None:
-        """Save a tensor at the current step, if one of the collections is saved at it.
-
-        Args:
-            name: its name.
-            tensor: a tensor of the framework, or an array.
-            collections: the names of the collections; those that do not exist are created.
-        """
-        self.adapter.begin_user_step()
-        if self.saving():
-            with self.guarded:
-                names = [self.collections.name_of(each) for each in collections]
-                self.collections.remember(name, names)
-                step = self.steps.current()
-                due = self.plan.collections_at(names, step.mode, step.mode_step)
-                request = self.plan.request_for([self.plan.collections[each] for each in due])
-                if request is not None:
-                    self._save_by_user(name, tensor, request)
-        elif self.errors.failure is not None:
-            self._lose()
-        self.errors.raise_pending()
-
-    def _save_by_user(
-        self, name: str, tensor: Any, request: SaveRequest, time: float | None = None
-    ) -> None:
-        target = self._user_step()
-        if self.adapter.is_tensor(tensor):
-            capture = self.adapter.capture(name, tensor, request, target.last, time)
-        else:
-            capture = ArrayCapture(name, tensor, request, time)
-        if capture is not None:
-            self._put([capture], target)
-
-    def put(self, captures: list[Capture]) -> None:
-        """Save captures at the current step, whatever the save schedule, all of them at once."""
-        self._put(captures, self._user_step())
-
-    def _put(self, captures: list[Capture], target: StepCapture) -> None:
-        if not self.active:
-            # Closed by another thread, meanwhile.
-            return
-        target.pending.extend(captures)
-        if target is not self.current and target not in self._early.values():
-            self.hand_over(target, finish=True)
-
-    def _user_step(self) -> StepCapture:
-        """Return the capture of the step that something the user saves now belongs to.
-
-        That is the last step of the present mode; before its first step, the step to come.
-        """
-        step = self.steps.current()
-        if step.number > self.steps.step:
-            self._wake()
-            return self._early.setdefault(step.mode, StepCapture(step, None))
-        if self.current is None and step.number == self.steps.step:
-            self._wake()
-            self.current = StepCapture(step, None)
-        if self.current is not None and self.current.step == step:
-            return self.current
-        # An older step, of a mode that is current again: it is handed over at once.
-        return StepCapture(step, None)
+        step = self.user_step() if step is None else step
+        # It may have been closed by another thread, meanwhile.
+        if self.active:
+            step.pending.extend(captures)
+            if not self.captures.is_open(step):
+                self.hand_over(step, finish=True)
 
     # ---- the hand-over
 
@@ -361,22 +268,12 @@ class Pipeline:
             self.saved.lose(capture.step.number)
             raise
 
-    def _hand_over_all(self) -> None:
-        """Hand over the current step so far, and what was saved for steps to come."""
-        if self.current is not None:
-            self.hand_over(self.current)
-        for mode, early in list(self._early.items()):
-            early.step = self.steps.to_come(mode)
-            try:
-                self.hand_over(early)
-            finally:
-                self._early.pop(mode, None)
-
     def flush(self) -> None:
         """Publish everything saved so far, the current step included, and wait for it."""
         if self.saving():
             with self.guarded:
-                self._hand_over_all()
+                for capture in self.captures.drain():
+                    self.hand_over(capture)
                 self.run.write_collections(self.collections, now=True)
                 self.run.publish()
         self.errors.raise_pending()
@@ -403,25 +300,16 @@ class Pipeline:
             if run.ready or not self.active:
                 return
             worker = self.adapter.worker()
-            run.prepare(worker)
-            workers = worker.workers if self.options.include_workers == "all" else 1
-            self.collections.manager.set_num_workers(workers)
             try:
-                if run.resume.must_restore(worker.name, worker.workers):
-                    self.saved.last = run.resume.restore(worker.name, worker.workers)
-                if run.output is None:
-                    run.output = self.adapter.open_output(worker.name)
+                run.open(worker, self.adapter.open_output, self.collections, self.saved)
                 if not self.options.dry_run:
                     self.rules.start(run.out_dir, worker.workers, worker.chief)
-                for collection, tensor in run.previous_names(worker.name):
-                    self.collections.remember(tensor, (collection,))
             except (WriterLocked, SMDebugValueError):
                 # The user must know, and training has not begun.
                 raise
             except Exception as error:
                 self.errors.caught(error)
-            run.resume.ready(run.writes and not self.options.dry_run, writes_metadata=worker.chief)
-            run.ready = True
+            run.set_ready(worker)
 
     def saving(self) -> bool:
         """Return whether there is a run to save to; opens it on first use."""
@@ -439,31 +327,24 @@ class Pipeline:
 
     def stats(self) -> HookStats:
         """Return what was saved so far and the overhead."""
-        stats = dataclasses.replace(self._stats, steps=self.steps.begun)
-        output = self.run.output or self.run.last_output
-        if output is not None:
-            output.update(stats)
-        self.saved.update(stats, output, self.errors.failure is not None)
+        stats = HookStats(steps=self.steps.begun, seconds=self.guarded.seconds)
+        self.saved.update(stats, self.run.last_output, self.errors.failure is not None)
         return stats
 
-    def _lose(self, step: Step | None = None) -> None:
-        """Count a step that is not saved because of an earlier failure.
-
-        Args:
-            step: one that begins, which counts if it was to be saved; None for the current one, at
-                which the user saves something.
-        """
-        if not self.active or not self.run.writes:
-            return
-        if step is None:
-            self.saved.lose(self.steps.current().number)
-            return
-        plan = self.plan.at(step.mode, step.mode_step)
-        if self._early or (plan is not None and plan.saving):
-            self.saved.lose(step.number)
-        self._early.clear()
+    def _lose(self, step: Step) -> None:
+        """Count a step that begins after a failure, if it was to be saved."""
+        if self.run.writes:
+            plan = self.plan.at(step.mode, step.mode_step)
+            if self.captures.has_early or (plan is not None and plan.saving):
+                self.saved.lose(step.number)
+        self.captures.clear()
         # Nothing is saved anymore: what is cached for steps to come is of no use.
         self.invalidate()
+
+    def lose_user_step(self) -> None:
+        """Count the current step, if the user's value is not saved because of a failure."""
+        if self.errors.failure is not None and self.active and self.run.writes:
+            self.saved.lose(self.steps.current().number)
 
     # ---- stopping
 
@@ -476,19 +357,14 @@ class Pipeline:
         """
         if self.rules.request is None or not self.active or not self.rules.due():
             return False
-        self._stop(self.rules.request)
+        self.lifecycle.stop(self.rules.request)
         return True
 
     def stop_now(self, finding: Finding) -> None:
         """Stop in the middle of a step because of something the hook itself has found."""
         self.flush()
         # Not with the lock: a rule that is being evaluated may save something itself.
-        self._stop(stop_request_for(self.rules.record_finding(finding)))
-
-    def _stop(self, request: StopRequest) -> None:
-        logger.warning("training stops after step %d: %s", self.steps.step, request.reason)
-        self.lifecycle.close()
-        self.adapter.stop_training(request)
+        self.lifecycle.stop(stop_request_for(self.rules.record_finding(finding)))
 
     # ---- the end; called by the lifecycle
 
@@ -499,7 +375,8 @@ class Pipeline:
             unfinished = self.run.output is not None and self.active
             if unfinished and self.run.writes and self.errors.failure is None:
                 with self.guarded:
-                    self._hand_over_all()
+                    for capture in self.captures.drain():
+                        self.hand_over(capture)
                     self.run.write_collections(self.collections, always=True)
                     self.run.resume.record_checkpoint(
                         self.saved.last, self.run.publish, at_end=True
@@ -507,25 +384,15 @@ class Pipeline:
             if self.errors.failure is not None:
                 self.saved.lose_rest(self.current)
             self.active = False
-            self.current = None
-            self._early.clear()
+            self.captures.clear()
             self.run.finish()
 
     def leave(self) -> None:
         """Leave the run to the parent, in a forked child."""
         self.active = False
         self.guarded.after_fork()
-        self.current = None
-        self._early.clear()
+        self.captures.clear()
         self.run.resume.stop()
         if self.run.output is not None:
             self.run.output.leave()
         self.adapter.after_fork()
-
-
-def refuse_before_update(adapter: type[Adapter]) -> None:
-    """Raise an error: the framework does not support `before_update`."""
-    raise SMDebugValueError(
-        f"before_update must be False for {adapter.framework}, got True: gradients are not visible "
-        'before they are used; on_finding="stop" stops after the step'
-    )

@@ -18,7 +18,9 @@ from smdebug.storage.writer.publisher import flush_interval
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from smdebug.config.options import HookOptions
     from smdebug.config.rule_requirements import TensorRequirement
+    from smdebug.hook.adapter import Adapter
     from smdebug.hook.fresh_run_store import FreshRunStore
     from smdebug.rules.outcome import RuleReport
     from smdebug.rules.registry import RuleSpec
@@ -58,6 +60,22 @@ class RuleSet:
         self.specs: list[RuleSpec] = [RuleSpec(each) for each in given]
         self.needs: list[TensorRequirement] = [need for spec in self.specs for need in spec.needs()]
         self.actions = Actions(actions, "rules") if actions else None
+
+    @classmethod
+    def from_options(cls, options: HookOptions, adapter: type[Adapter]) -> RuleSet | None:
+        """Return the rules of a hook; None when it has none.
+
+        Raises:
+            SMDebugValueError: the rules, or the framework, do not support `before_update`.
+        """
+        if not options.rules:
+            return None
+        rules = cls(options.rules, options.actions)
+        if options.before_update:
+            if not adapter.can_stop_before_update:
+                adapter.refuse_before_update()
+            rules.before_update_rule()
+        return rules
 
     def before_update_rule(self) -> str:
         """Return the rule that stops the job before an optimizer uses bad gradients.

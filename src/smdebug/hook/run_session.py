@@ -13,11 +13,12 @@ from smdebug.hook.run_location import open_run, require_free
 from smdebug.storage.arrow import warm_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from smdebug.config.options import HookOptions
     from smdebug.hook.collections import HookCollections
     from smdebug.hook.output import Output
+    from smdebug.hook.saved_steps import SavedSteps
     from smdebug.hook.steps import StepCounter
     from smdebug.hook.worker import Worker
     from smdebug.storage.stores.base import Store
@@ -41,7 +42,7 @@ class RunSession:
         ready: whether the run has been opened.
         output: what takes the steps; None before the run is opened, where nothing is written, and
             after the end.
-        last_output: the same, kept after the end for its statistics.
+        last_output: the same, kept after the end to be closed, and for its statistics.
         resume: where an interrupted job continues.
     """
 
@@ -82,10 +83,38 @@ class RunSession:
             warm_up()
         return saved
 
-    def prepare(self, worker: Worker) -> None:
-        """Decide whether this worker writes; it may know only now which one it is."""
+    def open(
+        self,
+        worker: Worker,
+        open_output: Callable[[str], Output | None],
+        collections: HookCollections,
+        saved: SavedSteps,
+    ) -> None:
+        """Open the run for writing.
+
+        Args:
+            worker: this worker; it may know only now which one it is.
+            open_output: opens what it writes to.
+            collections: get the tensors that an earlier job saved.
+            saved: gets the last step that an earlier job saved.
+        """
         self.writes = self._is_writer(worker)
         self._reopens = (self._options.resume or self._was_interrupted) and worker.chief
+        workers = worker.workers if self._options.include_workers == "all" else 1
+        collections.manager.set_num_workers(workers)
+        if self.resume.must_restore(worker.name, worker.workers):
+            saved.last = self.resume.restore(worker.name, worker.workers)
+        if self.output is None:
+            self.output = self.last_output = open_output(worker.name)
+        if self.resume.continues and self.writes and not self._options.dry_run:
+            for collection, tensor in previous_tensor_names(self.store, worker.name):
+                collections.remember(tensor, (collection,))
+
+    def set_ready(self, worker: Worker) -> None:
+        """Mark the run as opened, or as one that could not be opened."""
+        writes = self.writes and not self._options.dry_run
+        self.resume.ready(writes, writes_metadata=worker.chief)
+        self.ready = True
 
     def open_output(self, worker: str) -> Output | None:
         """Open what a worker writes to, and take its lock.
@@ -99,11 +128,6 @@ class RunSession:
             return None
         format = self._options.format or self.resume.format(worker) or environment.storage_format()
         return open_run(self.store, self._options, worker, format, reopen=self._reopens)
-
-    def previous_names(self, worker: str) -> Iterator[tuple[str, str]]:
-        """Yield collections and tensors that an earlier job saved, where this one continues it."""
-        if self.resume.continues and self.writes and not self._options.dry_run:
-            yield from previous_tensor_names(self.store, worker)
 
     def write_collections(
         self, collections: HookCollections, now: bool = False, always: bool = False
@@ -132,8 +156,7 @@ class RunSession:
 
     def finish(self) -> None:
         """Let no more steps in; `last_output` is still to be closed."""
-        if self.output is not None:
-            self.last_output, self.output = self.output, None
+        self.output = None
 
     def _is_writer(self, worker: Worker) -> bool:
         return worker.chief or self._options.include_workers == "all"

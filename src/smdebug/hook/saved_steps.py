@@ -65,8 +65,10 @@ class SavedSteps:
         return self._lost.union(() if output is None else output.lost_steps())
 
     def update(self, stats: HookStats, output: Output | None, failed: bool) -> None:
-        """Fill in the numbers of saved and lost steps."""
+        """Fill in what was saved, and what was lost."""
         stats.saved_steps = self._count
+        if output is not None:
+            output.update(stats)
         if failed:
             unpublished = () if output is None else output.lost_steps()
             stats.saved_steps = max(self._count - len(unpublished), 0)

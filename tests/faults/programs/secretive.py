@@ -48,7 +48,7 @@ def main(out_dir: str, job_file: str) -> None:
     show(hook.findings(), hook.rule_report(), hook.stats())
     trial = create_trial(out_dir)
     show(trial, trial.tensor("loss"), vars(trial).get("path"))
-    for rule in hook._pipeline.rule_set.specs:
+    for rule in rules.specs:
         made = rule.make(trial)
         show(made, vars(made).get("rule_parameters"))
         try:
