@@ -71,7 +71,7 @@ DOCUMENTED = {
     "Collection": parameters_of(Collection),
     "HookOptions": {field.name for field in dataclasses.fields(HookOptions)},
     "the hook for PyTorch": parameters_in(SOURCE / "pytorch" / "hook.py", "Hook"),
-    "the hook for MXNet": parameters_in(SOURCE / "mxnet" / "hook.py", "Hook"),
+    "every hook": parameters_of(BaseHook),
     "the hook for XGBoost": parameters_in(SOURCE / "xgboost" / "hook.py", "Hook"),
     "the hooks for TensorFlow": parameters_in(SOURCE / "tensorflow" / "hook.py", "TensorflowHook"),
     "job file": {
