@@ -213,6 +213,36 @@ def test_flush_in_the_middle_of_a_step(tmp_path: Path) -> None:
     np.testing.assert_array_equal(trial.tensor("net_dense0_weight").value(0), before + 1)
 
 
+def test_tensors_that_the_user_saves_between_steps_of_two_modes(tmp_path: Path) -> None:
+    """Only the current step gets parameters, whatever else is handed over with it."""
+    net, data = make_net(), mx.nd.ones((2, 4))
+    hook = smd.Hook(tmp_path / "run", save_config=EVERY, include_collections=["weights"])
+    hook.register_block(net)
+    hook.set_mode(smd.modes.TRAIN)
+    net(data)
+    hook.save_tensor("train", data, "mine")
+    hook.set_mode(smd.modes.EVAL)
+    hook.save_tensor("eval", data, "mine")
+    hook.flush()
+    trial = smd.create_trial(hook.out_dir)
+    assert trial.tensor_names(step=1) == ["eval"]
+    net[0].weight.set_data(net[0].weight.data() + 1)
+    updated = net[0].weight.data().asnumpy()
+    net(data)
+    net[0].weight.set_data(net[0].weight.data() + 1)
+    hook.set_mode(smd.modes.TRAIN)
+    hook.save_tensor("late", data, "mine")
+    hook.close()
+    trial = smd.create_trial(hook.out_dir)
+    weights = [f"net_dense{number}_weight" for number in range(3)]
+    assert trial.tensor_names(step=0) == sorted(["late", "train", *weights])
+    assert trial.tensor_names(step=1) == sorted(["eval", *weights])
+    assert [trial.mode(step) for step in trial.steps()] == [smd.modes.TRAIN, smd.modes.EVAL]
+    for step in (0, 1):
+        found = trial.tensor("net_dense0_weight").value(step)
+        np.testing.assert_array_equal(found, updated + step)
+
+
 def test_two_nets_with_the_same_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hook = smd.Hook(tmp_path / "run")
     hook.register_block(nn.Dense(2, prefix="one_"))

@@ -273,6 +273,20 @@ def test_the_hook_never_makes_training_wait(
     assert (waits["elsewhere MXNDArraySyncCopyToCPU"] > 0) == (asked != "nothing")
 
 
+def test_saving_a_scalar_does_not_wait_for_it(tmp_path: Path, waits: Counter[str]) -> None:
+    hook = every_step(tmp_path)
+    net = perceptron(in_units=5)
+    net.initialize()
+    hook.register_block(net)
+    nd.waitall()
+    waits.clear()
+    net(nd.ones((2, 5)))
+    hook.save_scalar("two", nd.ones((2,)).sum())
+    assert on_training_thread(waits) == []
+    hook.close()
+    assert smd.create_trial(hook.out_dir).tensor("scalar/two").value(0).tolist() == [2]
+
+
 def test_waits_are_counted_at_all(waits: Counter[str]) -> None:
     array = nd.ones(1)
     array.asnumpy()

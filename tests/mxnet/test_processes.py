@@ -168,7 +168,7 @@ def run_program(
     return subprocess.run(
         [sys.executable, "-W", "ignore", __file__, how, str(out_dir), str(steps)],
         capture_output=True, text=True, timeout=TIMEOUT, check=False, cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **environment},
+        env={"PYTHONPATH": f"{ROOT}/src:{ROOT}", "PATH": "/usr/bin:/bin", **environment},
     )  # fmt: skip
 
 

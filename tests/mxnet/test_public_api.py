@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pickle
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from mxnet import gluon
+from mxnet import gluon, nd
 
 import smdebug.mxnet as smd
 from smdebug.config.collection import DEFAULT_MXNET_COLLECTIONS
 from smdebug.config.options import HookOptions
+from smdebug.exceptions import SMDebugTypeError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,6 +128,29 @@ def test_blocks_that_scripts_ask_for(tmp_path: Path) -> None:
 def test_a_hook_makes_no_files_until_it_is_used(tmp_path: Path) -> None:
     smd.Hook(tmp_path / "run").close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_hook_that_was_pickled_answers_and_saves_nothing(tmp_path: Path) -> None:
+    hook = smd.Hook(tmp_path / "run", save_all=True)
+    net, loss = gluon.nn.Dense(2), gluon.loss.L2Loss()
+    net.initialize()
+    hook.register_block(net)
+    copy = pickle.loads(pickle.dumps(hook))
+    assert {name: getattr(copy, name) for name in ATTRIBUTES} == {**ATTRIBUTES, "dry_run": True}
+    with copy.register_block(net), copy.register_hook(loss):
+        out = net(nd.ones((3, 4)))
+        loss(out, nd.ones((3, 2)))
+    assert copy.registered_blocks == set()
+    assert copy.get_collection("losses").name == "losses"
+    copy.set_mode(smd.modes.TRAIN)
+    copy.save_scalar("one", nd.ones(1))
+    copy.save_tensor("out", out)
+    copy.flush()
+    copy.close()
+    assert copy.stats().saved_steps == 0
+    assert (hook.step, hook.registered_blocks) == (0, {net})
+    with pytest.raises(SMDebugTypeError, match="block must be"):
+        copy.register_block("net")
 
 
 def test_the_collections_a_hook_begins_with(tmp_path: Path) -> None:

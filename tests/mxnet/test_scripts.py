@@ -1433,6 +1433,43 @@ def test_a_nan_in_the_first_of_two_backwards_saves_the_gradients_of_the_last(
             assert trial.tensor(name).value(0).tobytes() == expected.tobytes(), name
 
 
+def test_another_library_observes_backward_passes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It replaces the same function, and calls the one that was there before."""
+    net, library, calls = known_shapes(), mx.base._LIB, []
+    net.initialize()
+
+    def train_once(hook: smd.Hook) -> None:
+        with autograd.record():
+            value = net(nd.ones((2, 5)))
+        value.backward()
+        hook.close()
+        assert smd.create_trial(hook.out_dir).tensor_names(collection="gradients")
+
+    def hook_of(name: str) -> smd.Hook:
+        hook = every_step(tmp_path / name)
+        hook.register_block(net)
+        return hook
+
+    original = library.MXAutogradBackwardEx
+    first = hook_of("first")
+    ours = library.MXAutogradBackwardEx
+
+    def theirs(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return ours(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "MXAutogradBackwardEx", theirs)
+        train_once(first)
+        train_once(hook_of("second"))
+        assert len(calls) == 2
+    train_once(hook_of("third"))
+    assert len(calls) == 2
+    assert library.MXAutogradBackwardEx is original
+
+
 @pytest.fixture(autouse=True)
 def mxnet_as_it_was() -> Iterator[None]:
     """A test leaves neither a replaced backward nor another array mode."""

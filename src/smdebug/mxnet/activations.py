@@ -1,7 +1,8 @@
-"""What blocks take and return during the forward of a saving step.
+"""The inputs and outputs of blocks.
 
-Names are known before a block is called, so only those with a tensor that is wanted carry hooks.
-They stay while step after step is of the same kind, and go with the first that saves nothing.
+Names are known before a block is called, so only blocks with a tensor that may be saved get forward
+hooks. These stay while the steps are of the same kind, and are removed at the first one that saves
+nothing.
 """
 
 from __future__ import annotations
@@ -10,125 +11,115 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from smdebug.hook.handles import Callback
-from smdebug.hook.naming import StepNames, cares, tensors_in
+from smdebug.hook.naming import StepNames, may_be_relevant, tensors_in
+from smdebug.mxnet.naming import DEFAULT_COLLECTIONS
 from smdebug.mxnet.tensors import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from collections.abc import Collection as Sized
 
-    from smdebug.hook.plan import StepPlan
-    from smdebug.mxnet.forwards import Forwards
+    from smdebug.hook.pipeline import Pipeline
+    from smdebug.hook.plan import StepCache, StepPlan
+    from smdebug.mxnet.forward_passes import ForwardPasses
     from smdebug.mxnet.registration import Registration
 
 logger = logging.getLogger("smdebug.hook")
 
 _KINDS = ("input", "output")
-# How many names a message has.
-_SHOWN = 3
+_SHOWN_NAMES = 3
 
 
 class Activations:
-    """Watches the blocks inside of registered ones.
+    """Offers the inputs and outputs of blocks to the pipeline.
 
     Args:
-        offer: takes one tensor.
-        entered: a context for everything done in a callback.
-        forwards: says whether a block is called by a registered one.
-        known_regexes: those that have nothing to say about names of tensors that were not seen yet;
-            the hook adds to them.
+        pipeline: the pipeline.
+        forward_passes: the forward passes of registered blocks.
+
+    Attributes:
+        known_regexes: regexes without keys of tensors that were not seen yet; see
+            `may_be_relevant`.
     """
 
-    def __init__(
-        self,
-        offer: Callable[[str, Any], None],
-        entered: Callable[[], Any],
-        forwards: Forwards,
-        known_regexes: set[str],
-    ) -> None:
-        self._offer_tensor = offer
-        self._entered = entered
-        self._forwards = forwards
-        self._known_regexes = known_regexes
+    def __init__(self, pipeline: Pipeline, forward_passes: ForwardPasses) -> None:
+        self._pipeline = pipeline
+        self._forward_passes = forward_passes
+        self.known_regexes = {each for group in DEFAULT_COLLECTIONS.values() for each in group}
+        self._relevant: StepCache[bool] = pipeline.new_cache()
         self._names = StepNames()
         self._plan: StepPlan | None = None
-        self._watched: list[tuple[Registration, int]] = []
+        self._attached: list[tuple[Registration, int]] = []
         self._handles: dict[int, Any] = {}
-        self._told = False
+        self._warned = False
 
     def begin_step(self) -> None:
-        """Starts counting names anew."""
+        """Number the tensors from the start again."""
         self._names = StepNames()
 
-    def watch(self, registrations: list[Registration], plan: StepPlan, besides: Sized[Any]) -> None:
-        """Attaches to the blocks that matter at a step.
+    def attach(
+        self, registrations: list[Registration], plan: StepPlan, excluded: Sized[Any]
+    ) -> None:
+        """Add hooks to the blocks inside registered ones whose tensors may be saved at a step.
 
         Args:
-            registrations: whose blocks.
+            registrations: the registered blocks.
             plan: the kind of step.
-            besides: blocks that tell by themselves.
+            excluded: blocks that have hooks of their own.
         """
-        watched = [(each, each.version) for each in registrations]
-        if plan is self._plan and watched == self._watched:
+        attached = [(each, each.version) for each in registrations]
+        if plan is self._plan and attached == self._attached:
             return
-        self.stop()
-        self._plan, self._watched = plan, watched
+        self.detach()
+        self._plan, self._attached = plan, attached
         for registration in registrations:
             hidden = []
-            for name, block, visible in registration.parts:
-                # It may be a part of two.
-                if id(block) in self._handles or block in besides or not self.cares(plan, name):
+            for name, block, visible in registration.descendants:
+                # A block may be inside two registered ones.
+                if id(block) in self._handles or block in excluded:
+                    continue
+                if not any(self._is_relevant(plan, name, kind) for kind in _KINDS):
                     continue
                 if visible:
                     handle = block.register_forward_hook(self._callback(name))
                     self._handles[id(block)] = handle
-                elif any(plan.interesting(f"{name}_{kind}_0") for kind in _KINDS):
+                elif any(plan.is_relevant(f"{name}_{kind}_0") for kind in _KINDS):
                     hidden.append(name)
-            if hidden:
-                self._tell(registration, hidden)
+            if hidden and not self._warned:
+                self._warned = True
+                logger.warning(
+                    "%s is hybridized, in whole or in part: inputs and outputs of the blocks "
+                    "inside it (%s) are not visible and not saved; parameters, gradients, and its "
+                    "own inputs and outputs are. Call hybridize(active=False) to save them all, or "
+                    "hybridize only smaller parts",
+                    registration.name,
+                    ", ".join([*hidden[:_SHOWN_NAMES], *["..."] * (len(hidden) > _SHOWN_NAMES)]),
+                )
 
-    def stop(self) -> None:
-        """Takes the hooks off the blocks."""
+    def detach(self) -> None:
+        """Remove the hooks from the blocks."""
         self._plan = None
         handles, self._handles = self._handles, {}
         for handle in handles.values():
             handle.detach()
 
-    def cares(self, plan: StepPlan, name: str) -> bool:
-        """Whether anything that a block takes or returns is wanted."""
-        return any(self._cares(plan, name, kind) for kind in _KINDS)
-
-    def offer(self, plan: StepPlan, name: str, taken: Any, returned: Any) -> None:
-        """Names and offers what a block takes and returns."""
-        for kind, value in zip(_KINDS, (taken, returned), strict=True):
-            if self._cares(plan, name, kind):
-                # Where a graph is made of a block, it is called with symbols.
+    def offer(self, plan: StepPlan, name: str, inputs: Any, outputs: Any) -> None:
+        """Name and offer the inputs and outputs of one call of a block."""
+        for kind, value in zip(_KINDS, (inputs, outputs), strict=True):
+            if self._is_relevant(plan, name, kind):
+                # There are none where MXNet calls a block with symbols to make a graph of it.
                 for keys, array in tensors_in(value, NDArray):
-                    self._offer_tensor(self._names.next(name, kind, keys), array)
+                    self._pipeline.offer(self._names.next(name, kind, keys), array)
 
-    def _cares(self, plan: StepPlan, name: str, kind: str) -> bool:
-        key = (name, kind)
-        if key not in plan.memory:
-            plan.memory[key] = cares(plan, name, kind, self._known_regexes)
-        return bool(plan.memory[key])
+    def _is_relevant(self, plan: StepPlan, name: str, kind: str) -> bool:
+        return self._relevant.get(
+            plan, (name, kind), lambda: may_be_relevant(plan, name, kind, self.known_regexes)
+        )
 
     def _callback(self, name: str) -> Callback:
-        def after(block: Any, taken: Any, returned: Any) -> None:
+        def after(block: Any, inputs: Any, outputs: Any) -> None:
             plan = self._plan
-            if plan is not None and self._forwards.are_under_way():
-                with self._entered():
-                    self.offer(plan, name, taken, returned)
+            if plan is not None and self._forward_passes.running():
+                with self._pipeline.guarded:
+                    self.offer(plan, name, inputs, outputs)
 
         return Callback(after)
-
-    def _tell(self, registration: Registration, hidden: list[str]) -> None:
-        if self._told:
-            return
-        self._told = True
-        names = ", ".join(hidden[:_SHOWN]) + (", ..." if len(hidden) > _SHOWN else "")
-        logger.warning(
-            "%s is hybridized, in whole or in part: what the blocks inside of it (%s) take and "
-            "return is not seen and not saved; parameters, gradients, and what is outside are. "
-            "Call hybridize(active=False) to see it all, or hybridize only smaller parts",
-            registration.name, names,
-        )  # fmt: skip

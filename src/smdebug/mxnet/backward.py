@@ -1,4 +1,8 @@
-"""When a backward begins and ends: MXNet has no callback for it, so its library is made to tell."""
+"""The beginning and end of backward passes.
+
+MXNet has no callback for them, so the function of its library that computes gradients is replaced
+as long as something observes them.
+"""
 
 from __future__ import annotations
 
@@ -13,59 +17,53 @@ from smdebug.hook.handles import Handle
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-# All ways to compute gradients, also those that a script has imported by name, end here.
+# All ways to compute gradients end here, also those that a script has imported by name.
 _LIBRARY: Any = mx.base._LIB
 _lock = threading.Lock()
-_watchers: list[Watcher] = []
-_own: Any = None
+_observers: list[BackwardObserver] = []
+_original: Any = None
+_replaced = False
 
 
-class Watcher(Protocol):
-    """Who wants to know of a backward."""
+class BackwardObserver(Protocol):
+    """Observes backward passes."""
 
     def trains_here(self) -> bool:
-        """Whether the forward before was in this thread."""
+        """Return whether the last forward pass was in this thread."""
 
     def around_backward(self, own: bool) -> AbstractContextManager[None]:
-        """Is entered before a backward and left after it.
+        """Return a context that a backward pass runs in.
 
         Args:
-            own: whether the backward is of this thread's training, for all that is known.
+            own: whether the pass belongs to the training of this thread, as far as is known.
         """
 
 
-def watch_backward(watcher: Watcher) -> Handle:
-    """Has somebody told of every backward, until the handle is removed."""
+def observe_backward(observer: BackwardObserver) -> Handle:
+    """Call an observer around every backward pass until the handle is removed."""
+    global _original, _replaced
     with _lock:
-        if not _watchers:
-            _put_in_place()
-        _watchers.append(watcher)
+        if not _replaced:
+            _original, _LIBRARY.MXAutogradBackwardEx = _LIBRARY.MXAutogradBackwardEx, _backward
+            _replaced = True
+        _observers.append(observer)
 
     def remove() -> None:
+        global _replaced
         with _lock:
-            _watchers.remove(watcher)
-            if not _watchers:
-                _take_away()
+            _observers.remove(observer)
+            # Another library may have replaced it meanwhile; it still calls this one.
+            if not _observers and _LIBRARY.MXAutogradBackwardEx is _backward:
+                _LIBRARY.MXAutogradBackwardEx = _original
+                _replaced = False
 
     return Handle(remove)
 
 
-def _put_in_place() -> None:
-    global _own
-    _own = _LIBRARY.MXAutogradBackwardEx
-    _LIBRARY.MXAutogradBackwardEx = _backward
-
-
-def _take_away() -> None:
-    # Somebody else may have replaced it meanwhile, and calls ours, which tells nobody then.
-    if _LIBRARY.MXAutogradBackwardEx is _backward:
-        _LIBRARY.MXAutogradBackwardEx = _own
-
-
 def _backward(*arguments: Any) -> Any:
-    # Two trainings in two threads are none of each other's business.
-    here = [each for each in _watchers if each.trains_here()]
+    # Where two threads train, each pass is observed by the training of its own thread.
+    here = [each for each in _observers if each.trains_here()]
     with ExitStack() as stack:
-        for watcher in here or tuple(_watchers):
-            stack.enter_context(watcher.around_backward(bool(here)))
-        return _own(*arguments)
+        for observer in here or tuple(_observers):
+            stack.enter_context(observer.around_backward(bool(here)))
+        return _original(*arguments)

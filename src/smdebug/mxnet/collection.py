@@ -1,4 +1,4 @@
-"""Collections that also take blocks and parameters of Gluon."""
+"""Collections that take Gluon's blocks and parameters, too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import mxnet as mx
 
 from smdebug.config.collection import Collection as BaseCollection
 from smdebug.exceptions import SMDebugTypeError
-from smdebug.mxnet.registration import block_name
+from smdebug.mxnet.naming import block_name
 
 _Block: Any = mx.gluon.Block
 _Parameter: Any = mx.gluon.Parameter
@@ -26,7 +26,7 @@ class Collection(BaseCollection):
     """
 
     def add(self, tensor_names: Any) -> None:
-        """Adds tensors: names, parameters (with their gradients left out), or blocks.
+        """Add tensors: names, parameters (without their gradients), or blocks.
 
         Args:
             tensor_names: a name, a parameter, a block (its parameters and its outputs), or lists
@@ -41,7 +41,7 @@ class Collection(BaseCollection):
             raise SMDebugTypeError(
                 f"collection {self.name!r}: expected names, parameters or blocks, got "
                 f"{type(tensor_names).__name__}, which has no name; use hook.save_tensor to save "
-                "an array of your own"
+                "an array"
             )
         elif isinstance(tensor_names, list | tuple | set | frozenset):
             for each in tensor_names:
@@ -50,15 +50,15 @@ class Collection(BaseCollection):
             super().add(tensor_names)
 
     def add_block_tensors(self, block: Any, inputs: bool = False, outputs: bool = True) -> None:
-        """Adds what a block takes or returns.
+        """Add the inputs or outputs of a block.
 
         Args:
-            block: a block that is, or will be by the first step, part of a registered one.
+            block: a registered block, or one inside it, by the first step.
             inputs: add its inputs.
             outputs: add its outputs.
 
         Raises:
-            SMDebugTypeError: it is no block.
+            SMDebugTypeError: it is not a block.
 
         Example:
             >>> collection = Collection("head")
@@ -71,6 +71,6 @@ class Collection(BaseCollection):
                 f"collection {self.name!r}: block must be a mxnet.gluon.Block, got "
                 f"{type(block).__name__}"
             )
-        kinds = [kind for kind, wanted in (("input", inputs), ("output", outputs)) if wanted]
+        kinds = [kind for kind, add in (("input", inputs), ("output", outputs)) if add]
         regexes = [f"^{re.escape(block_name(block))}_{kind}_" for kind in kinds]
         self.include([regex for regex in regexes if regex not in self.include_regex])

@@ -1,6 +1,6 @@
-"""The gradients of a step: those of its last backward.
+"""The gradients of a step: those of its last backward pass.
 
-They are taken when a backward has ended: training may soon clip them, or set them to zero.
+They are captured when a backward pass has ended: the script may clip them, or set them to zero.
 """
 
 from __future__ import annotations
@@ -10,96 +10,102 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from smdebug.hook.naming import GRADIENT_PREFIX
-from smdebug.hook.nan_trigger import watch
+from smdebug.hook.nan_trigger import observe
+from smdebug.mxnet.naming import FROZEN_PARAMETERS
 from smdebug.mxnet.tensors import NDArrayCapture, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.hook.capture import StepCapture
+    from smdebug.hook.pipeline import Pipeline
     from smdebug.hook.plan import StepPlan
-    from smdebug.mxnet.hook import Hook
+    from smdebug.mxnet.parameters import Parameters
 
 
 class Gradients:
-    """Takes the gradients of the present step of a hook; watches backwards.
+    """Captures the gradients of the current step; observes backward passes.
 
     Args:
-        hook: the hook.
+        pipeline: the pipeline.
+        parameters: the parameters of the registered blocks.
     """
 
-    def __init__(self, hook: Hook) -> None:
-        self._hook = hook
-        self._taken: dict[str, NDArrayCapture] = {}
-        # Where the forwards of the step were.
+    def __init__(self, pipeline: Pipeline, parameters: Parameters) -> None:
+        self._pipeline = pipeline
+        self._parameters = parameters
+        self._captures: dict[str, NDArrayCapture] = {}
+        # The threads in which the step had forward passes.
         self._threads: set[int] = set()
+        self._frozen: tuple[str, ...] = ()
 
     def begin_step(self) -> None:
-        """Forgets the gradients of the step before."""
-        self._taken, self._threads = {}, set()
+        """Drop the gradients of the previous step."""
+        self._captures, self._threads = {}, set()
 
-    def see_forward(self) -> None:
-        """Takes note of the thread of a forward of the step."""
+    def note_thread(self) -> None:
+        """Record that the step has a forward pass in this thread."""
         self._threads.add(threading.get_ident())
 
-    def take_all(self) -> list[NDArrayCapture]:
-        """Returns the gradients that were taken since the last call."""
-        taken, self._taken = self._taken, {}
-        return list(taken.values())
+    def pop_captures(self) -> list[NDArrayCapture]:
+        """Return what was captured since the last call."""
+        captures, self._captures = self._captures, {}
+        return list(captures.values())
 
     def trains_here(self) -> bool:
-        """Whether a forward of the present step was in this thread."""
+        """Return whether the current step had a forward pass in this thread."""
         return threading.get_ident() in self._threads
 
     @contextmanager
     def around_backward(self, own: bool) -> Iterator[None]:
-        """Is entered before a backward and left after it.
-
-        Args:
-            own: whether the backward is in the thread that trains.
-        """
-        hook, capture = self._hook, self._hook._capture
-        if capture is None or capture.plan is None or hook._forked:
+        """Capture the gradients that a backward pass computes; see `BackwardObserver`."""
+        current, guarded = self._pipeline.current, self._pipeline.guarded
+        if current is None or current.plan is None:
             yield
             return
-        wanted: list[tuple[str, Any, Any]] = []
-        with hook._entered():
-            wanted = self._wanted(capture.plan)
-        # MXNet marks what a backward has reached. What another net has is of an earlier step.
-        marked = [data for _, data, _ in wanted if own and data is not None and data._fresh_grad]
+        found: list[tuple[str, Any, Any]] = []
+        with guarded:
+            found = self._find(current.plan)
+        # MXNet marks the parameters that a backward pass reaches. Marks that are there before
+        # this one are those of an earlier step, or of another net; the trainer needs them, too.
+        marked = [data for _, data, _ in found if own and data is not None and data._fresh_grad]
         for data in marked:
             data._fresh_grad = False
         try:
             yield
-            with hook._entered():
-                for name, data, gradient in wanted:
+            with guarded:
+                for name, data, gradient in found:
                     if data is None or data._fresh_grad:
-                        self._take(capture, name, gradient)
+                        self._capture(current, name, gradient)
         finally:
             for data in marked:
                 data._fresh_grad = True
 
-    def _wanted(self, plan: StepPlan) -> list[tuple[str, Any, Any]]:
-        """What the first device has of the gradients of interest, with what they are of."""
+    def _find(self, plan: StepPlan) -> list[tuple[str, Any, Any]]:
+        """Return the names of gradients that may be saved, their parameters' data, and them."""
         found, frozen = [], []
-        for name, parameter in self._hook._parameters(plan, GRADIENT_PREFIX):
+        for name, parameter in self._parameters.relevant(plan, GRADIENT_PREFIX):
             if parameter.grad_req == "null":
                 frozen.append(name)
                 continue
-            arrays = self._hook._read(name, parameter.list_grad)
-            if arrays:
+            gradient = self._parameters.read(name, parameter.list_grad)
+            if gradient is not None:
                 data = None
-                # Of one of which only rows can be asked for nobody knows.
+                # A row-sparse parameter does not give its data, so its mark is unknown.
                 with suppress(RuntimeError):
                     data = parameter.list_data()[0]
-                found.append((GRADIENT_PREFIX + name, data, arrays[0]))
-        self._hook._note_frozen(tuple(frozen))
+                found.append((GRADIENT_PREFIX + name, data, gradient))
+        if tuple(frozen) != self._frozen:
+            self._frozen = tuple(frozen)
+            if frozen:
+                self._pipeline.collections.manager.get(FROZEN_PARAMETERS).add(frozen)
         return found
 
-    def _take(self, capture: StepCapture, name: str, gradient: Any) -> None:
-        assert capture.plan is not None
-        want = capture.plan.want(name)
-        if want is not None:
-            self._taken[name] = NDArrayCapture(name, snapshot(gradient), want)
-        if capture.plan.armed:
-            watch(self._hook, capture, name, gradient)
+    def _capture(self, current: StepCapture, name: str, gradient: Any) -> None:
+        assert current.plan is not None
+        request = current.plan.request(name)
+        if request is not None:
+            # Not added to the step yet: a second backward pass replaces it.
+            self._captures[name] = NDArrayCapture(name, snapshot(gradient), request)
+        if current.plan.armed:
+            observe(self._pipeline, current, name, gradient)

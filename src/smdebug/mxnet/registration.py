@@ -1,93 +1,89 @@
-"""A registered block: its parts, their names, and its parameters."""
+"""A registered block: the blocks inside it, and its parameters."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from smdebug.hook.rule_layers import MODEL
+from smdebug.mxnet.naming import block_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def block_name(block: Any) -> str:
-    """What a block is called: its name, or its class where it was made with an empty prefix."""
-    return str(block.name or type(block).__name__.lower())
-
-
 def device_of(context: Any) -> str:
-    """The device that a context is; memory that it shares with others is its own, too."""
+    """Return the device of a context; pinned and shared memory belong to the CPU."""
     kind = "gpu" if context.device_type == "gpu" else "cpu"
     return f"{kind}({context.device_id})"
 
 
-def is_hybridized(block: Any) -> bool:
-    """Whether a block runs as one graph, so that its children are never called."""
-    return bool(getattr(block, "_active", False))
-
-
 class Registration:
-    """A block that was registered: each of its forwards is a step.
+    """A registered block, whose forward passes are steps.
 
     Args:
         block: the block.
 
     Attributes:
         block: the block.
-        name: what it is called.
-        calls: how often its forward was seen.
-        parts: for each block inside what it is called, the block, and whether it is ever called.
+        name: its name.
+        calls: how many forward passes it had.
+        descendants: for every block inside it: its name, the block, and whether it is visible, that
+            is, not inside a hybridized block, which runs as one graph.
         parameters: all parameters by name.
-        version: changes when `refresh` has found others.
+        version: increases when `refresh` finds a change.
     """
 
     def __init__(self, block: Any) -> None:
         self.block = block
         self.name = block_name(block)
         self.calls = self.version = 0
-        self.parts: list[tuple[str, Any, bool]] = []
+        self.descendants: list[tuple[str, Any, bool]] = []
         self.parameters: dict[str, Any] = {}
-        self._look: list[tuple[Any, ...]] = []
+        self._fingerprint: list[tuple[Any, ...]] = []
         self.refresh()
 
     def refresh(self) -> None:
-        """Looks whether blocks or parameters were added, replaced, or hybridised."""
-        # Asked twice at a saving step: two microseconds a block.
-        if self._look_around() != self._look:
-            self.parts = list(self._walk())
+        """Find blocks and parameters that were added, replaced or hybridized."""
+        # Runs twice at a step that is saved; a fingerprint takes two microseconds per block.
+        if self._compute_fingerprint() != self._fingerprint:
+            self.descendants = list(self._find_descendants())
             self.parameters = dict(self.block.collect_params().items())
             self.version += 1
-            self._look = self._look_around()
+            self._fingerprint = self._compute_fingerprint()
 
-    def _look_around(self) -> list[tuple[Any, ...]]:
-        blocks = [self.block, *[block for _, block, _ in self.parts]]
+    def _compute_fingerprint(self) -> list[tuple[Any, ...]]:
+        blocks = [self.block, *[block for _, block, _ in self.descendants]]
         return [
-            (*map(id, block._children.values()), is_hybridized(block), len(block.params.keys()))
+            (*map(id, block._children.values()), _is_hybridized(block), len(block.params.keys()))
             for block in blocks
         ]
 
-    def _walk(self) -> Iterator[tuple[str, Any, bool]]:
+    def _find_descendants(self) -> Iterator[tuple[str, Any, bool]]:
         seen = {id(self.block)}
-        waiting = [(self.block, not is_hybridized(self.block))]
-        while waiting:
-            parent, visible = waiting.pop(0)
+        queue = [(self.block, not _is_hybridized(self.block))]
+        while queue:
+            parent, visible = queue.pop(0)
             for child in parent._children.values():
                 if id(child) not in seen:
                     seen.add(id(child))
                     yield block_name(child), child, visible
-                    waiting.append((child, visible and not is_hybridized(child)))
+                    queue.append((child, visible and not _is_hybridized(child)))
 
-    def kinds(self) -> list[tuple[str, str]]:
-        """What each block is called, and of which kind it is: a ReLU, an embedding, the whole."""
-        # The alias of an activation is its function.
-        inside = [(name, str(block._alias()).lower()) for name, block, _ in self.parts]
-        return [(self.name, MODEL), *inside]
+    def layers(self) -> list[tuple[str, str]]:
+        """Return the name and kind of each block, as `include_layers` takes them."""
+        # The alias of an activation is its function, such as `relu`.
+        inner = [(name, str(block._alias()).lower()) for name, block, _ in self.descendants]
+        return [(self.name, MODEL), *inner]
 
     def devices(self) -> list[str]:
-        """Where its parameters are; nowhere if it has none, or none is initialised."""
+        """Return the devices of its parameters; none before they are initialized."""
         for parameter in self.parameters.values():
             try:
                 return [device_of(context) for context in parameter.list_ctx()]
             except RuntimeError:
                 continue
         return []
+
+
+def _is_hybridized(block: Any) -> bool:
+    return bool(getattr(block, "_active", False))

@@ -1,8 +1,8 @@
-"""Arrays of MXNet: how they get to the host without training waiting for it.
+"""Copies of MXNet's arrays, for which training does not wait.
 
-MXNet computes later than it is asked to, in an order in which whoever reads an array comes before
-whoever writes to it next. A copy is therefore only asked for here; the writer's thread waits for
-it, and reduces it.
+MXNet computes asynchronously, and an operation that reads an array runs before any later one that
+writes to it. A copy is therefore only scheduled here; the writer thread waits for it and reduces
+it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from smdebug.storage.batch import StepBatch
 
 NDArray: Any = mx.nd.NDArray
-# What MXNet itself uses for the type that numpy does not have.
+# MXNet's own stand-in for the type that NumPy does not have.
 _BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
 
 
 def snapshot(array: Any) -> Any:
-    """Asks for a dense copy on the host, of what the array holds now; does not wait for it."""
-    # Otherwise the copy would become a part of what is being recorded.
+    """Schedule a dense copy, on the host, of the array's present values; does not wait."""
+    # Otherwise autograd would record the copy.
     with mx.autograd.pause():
         if array.stype != "default":
             array = array.tostype("default")
@@ -35,7 +35,7 @@ def snapshot(array: Any) -> Any:
 
 
 def to_numpy(array: Any) -> Array:
-    """The values of a dense array; waits for them."""
+    """Return the values of a dense array; waits for them."""
     values: Array = array.asnumpy()
     if values.dtype == _BFLOAT16:
         return values.view(np.uint16).view(ml_dtypes.bfloat16)
@@ -43,17 +43,22 @@ def to_numpy(array: Any) -> Array:
 
 
 class NDArrayCapture(SingleCapture):
-    """One array of which a copy is under way.
+    """One array, whose copy may not be complete yet.
 
     Args:
         name: its name.
-        copy: as `snapshot` returns it.
-        want: what is saved of it.
+        copy: a copy of `snapshot`.
+        request: what to save of it.
+        time: seconds since 1970, when it differs from the step's.
     """
 
-    def __init__(self, name: str, copy: Any, want: SaveRequest) -> None:
-        super().__init__(name, want, copy.size * np.dtype(copy.dtype).itemsize)
+    def __init__(
+        self, name: str, copy: Any, request: SaveRequest, time: float | None = None
+    ) -> None:
+        super().__init__(name, request, copy.size * np.dtype(copy.dtype).itemsize, time=time)
         self._copy = copy
 
     def finish(self, batch: StepBatch) -> None:
-        batch.entries.append(make_entry(self._name, to_numpy(self._copy), self._want, batch.placed))
+        array = to_numpy(self._copy)
+        entry = make_entry(self._name, array, self._request, batch.placed, self._time)
+        batch.entries.append(entry)
