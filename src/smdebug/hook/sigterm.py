@@ -62,12 +62,14 @@ class SigtermHandler:
         if not _in_main_thread() or _c_handler(signal.SIGTERM) is not None:
             return
         if self._pipe is None:
-            self._pipe = os.pipe()
-            os.set_blocking(self._pipe[1], False)
+            read_end, write_end = os.pipe()
+            os.set_blocking(write_end, False)
             threading.Thread(
-                target=self._run, args=(self._pipe[0],), name="smdebug-sigterm", daemon=True
+                target=self._run, args=(read_end,), name="smdebug-sigterm", daemon=True
             ).start()
-            other = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+            # Only now: Ctrl-C may come at any moment, and a pipe needs its reader.
+            self._pipe = (read_end, write_end)
+            other = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
             if other != -1:
                 # It belongs to another library; then only the handler writes to the pipe.
                 signal.set_wakeup_fd(other)
