@@ -11,11 +11,12 @@ from smdebug.config import validation
 from smdebug.config.collection import Collection, collection_name
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.config.save_config import SaveConfig
-from smdebug.config.untrusted_regex import ForeignRegex, Work
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from smdebug.config.untrusted_regex import UntrustedRegex, UntrustedRegexes
 
 _Manager = TypeVar("_Manager", bound="CollectionManager")
 _logger = logging.getLogger("smdebug.config")
@@ -152,14 +153,14 @@ class CollectionManager:
 
     @classmethod
     def from_json_dict(
-        cls: type[_Manager], data: Mapping[str, Any], work: Work | None = None
+        cls: type[_Manager], data: Mapping[str, Any], regexes: UntrustedRegexes | None = None
     ) -> _Manager:
         """Makes a manager from the parsed contents of a collections file.
 
         Args:
             data: the contents.
-            work: what may be spent on its regexes where the file is somebody else's; see
-                `ForeignRegex`. When None they are the user's own, and those of `re`.
+            regexes: compiles the regexes of a file of unknown origin; those of the user's own
+                files are compiled by `re`, when it is None.
         """
         top = validation.mapping("collections file", data)
         entries = validation.mapping(
@@ -168,12 +169,12 @@ class CollectionManager:
         manager = cls()
         for name, entry in entries.items():
             fields = validation.mapping(f"collection {name!r}", entry)
-            foreign = {} if work is None else _foreign(name, fields, work)
-            readable = {**fields, **dict.fromkeys(foreign), "name": fields.get("name", name)}
+            untrusted = {} if regexes is None else _untrusted(name, fields, regexes)
+            readable = {**fields, **dict.fromkeys(untrusted), "name": fields.get("name", name)}
             readable.update(_readable(name, readable))
             collection = manager.collections[name] = cls.collection_class.from_dict(readable)
-            for argument, regexes in foreign.items():
-                collection.take_foreign(argument, regexes)
+            for argument, patterns in untrusted.items():
+                collection.add_untrusted(argument, patterns)
         manager.update_meta(validation.mapping("_meta", top.get("_meta") or {}))
         return manager
 
@@ -194,18 +195,18 @@ class CollectionManager:
         return f"<{type(self).__name__} {', '.join(self.collections)}>"
 
 
-def _foreign(
-    name: str, fields: Mapping[str, Any], work: Work
-) -> dict[str, dict[str, ForeignRegex]]:
-    """The regexes of a stored collection, which are not tried before they are asked for."""
-    found: dict[str, dict[str, ForeignRegex]] = {}
+def _untrusted(
+    name: str, fields: Mapping[str, Any], regexes: UntrustedRegexes
+) -> dict[str, dict[str, UntrustedRegex]]:
+    """Return the regexes of a stored collection by argument; they are compiled at the first use."""
+    found: dict[str, dict[str, UntrustedRegex]] = {}
     for argument in ("include_regex", "exclude_regex"):
         try:
-            regexes = validation.names(argument, fields.get(argument))
+            patterns = validation.names(argument, fields.get(argument))
         except SMDebugError as error:
-            _logger.warning("collection %r: %s is ignored: %s", name, argument, error)
-            regexes = []
-        found[argument] = {regex: ForeignRegex(regex, name, work) for regex in regexes}
+            _logger.warning("Collection %r: ignoring %s: %s", name, argument, error)
+            patterns = []
+        found[argument] = {pattern: regexes.get(pattern, name) for pattern in patterns}
     return found
 
 
@@ -227,6 +228,6 @@ def _readable(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
             if fields.get(key) is not None:
                 parse(fields[key])
         except SMDebugError as error:
-            _logger.warning("collection %r: %s is ignored: %s", name, key, error)
+            _logger.warning("Collection %r: ignoring %s: %s", name, key, error)
             replaced[key] = None
     return replaced
