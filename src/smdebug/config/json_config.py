@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,10 +37,11 @@ REQUEST_KEY = "DebugHookConfig"
 COLLECTION_KEYS = ("CollectionName", "CollectionParameters")
 _SCHEDULE_KEYS = (*SAVE_FIELDS, START_STEP_ALIAS)
 _LIST_OPTIONS = ("include_regex", "include_collections")
-_PLAIN_OPTIONS = (
-    *("save_all", "include_workers", "export_tensorboard", "tensorboard_dir", "dry_run"),
-    *("worker", "format", "queue_bytes", "flush_seconds", "on_error"),
-    *("rules", "on_finding", "before_update", "actions", "resume"),
+# Arguments of a hook that stand in JSON as they are.
+_PLAIN_OPTIONS = tuple(
+    field.name
+    for field in dataclasses.fields(HookOptions)
+    if field.name not in ("out_dir", "reduction_config", "save_config", *_LIST_OPTIONS)
 )
 HOOK_PARAMETERS = (*_SCHEDULE_KEYS, *REDUCTION_FIELDS, *_LIST_OPTIONS, *_PLAIN_OPTIONS)
 COLLECTION_PARAMETERS = (
