@@ -139,6 +139,7 @@ class HookOptions:
     before_update: bool = _argument(validation.boolean, False)
     actions: Any = _argument(lambda _, value: value, show=False)  # noqa: RUF009
     resume: bool = _argument(validation.boolean, False)
+    overwrite: bool = _argument(validation.boolean, False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         fields = {each.name: each for each in dataclasses.fields(self)}
@@ -160,7 +161,12 @@ class HookOptions:
         self._check_together()
 
     def _check_together(self) -> None:
-        """Refuse arguments that have no effect without another one."""
+        """Refuse arguments that contradict another one, or have no effect without it."""
+        if self.resume and self.overwrite:
+            raise SMDebugValueError(
+                "resume and overwrite must not be given together: one continues the run in "
+                "out_dir, the other one deletes it"
+            )
         if self.rules:
             return
         for name in ("on_finding", "before_update", "actions"):

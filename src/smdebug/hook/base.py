@@ -120,7 +120,7 @@ class BaseHook(HookCollections):
         self._supervisor = HookRules(self._rules, options, self._store, self._steps)
         worker = self._worker()
         if not options.dry_run and self._is_writer(worker):
-            self._follows = require_free(self._store, options, self.out_dir, worker.name)
+            self._follows = require_free(self._store, options, self.out_dir, worker)
         self._resume = Resume(options, self._store, self._steps)
         self.last_saved_step = self._resume.restore(worker.name, worker.workers)
         if not options.dry_run and self._is_writer(worker):
