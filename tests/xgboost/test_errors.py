@@ -337,7 +337,13 @@ def test_a_directory_with_a_finished_run(tmp_path: Path) -> None:
     assert current_hook() is None
 
 
-@pytest.mark.parametrize("name", ["shap", "feature_importances", "weights", "Trees"])
+@pytest.mark.parametrize("name", ["feature_importances", "Trees"])
+def test_a_misspelt_collection(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SMDebugValueError, match=f"Unknown collection '{name}'.*Did you mean"):
+        smd.Hook(tmp_path / "run", include_collections=[name])
+
+
+@pytest.mark.parametrize("name", ["shap", "weights"])
 def test_a_collection_that_does_not_exist(tmp_path: Path, name: str) -> None:
     hook = smd.Hook(tmp_path / "run", include_collections=[name])
     with pytest.raises(InvalidCollectionConfiguration, match=f"(?s){name}.*include"):

@@ -73,6 +73,13 @@ DEFAULT_XGBOOST_COLLECTIONS = {
     *(_K.FEATURE_IMPORTANCE, _K.AVERAGE_SHAP, _K.FULL_SHAP, _K.TREES),
 }
 
+
+class DefinedName(str):
+    """The name of a collection that a JSON config defines, so that it is not a misspelt one."""
+
+    __slots__ = ()
+
+
 _OLD_NAMES = {"bias": _K.BIASES}
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import json
 import logging
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from smdebug.config import validation
-from smdebug.config.collection import Collection, collection_name
+from smdebug.config.collection import Collection, DefinedName, collection_name
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.config.save_config import SaveConfig
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 _Manager = TypeVar("_Manager", bound="CollectionManager")
 _logger = logging.getLogger("smdebug.config")
+
+# How similar an unknown name is to the known one that was probably meant. `gradient` is refused;
+# scripts have collections of their own with names such as `loss`.
+_NEAR = 0.85
 
 
 class CollectionManager:
@@ -82,10 +87,10 @@ class CollectionManager:
         for known in (name, collection_name(name)):
             if known in self.collections:
                 return self.collections[known]
-        near = difflib.get_close_matches(str(name), self.collections, n=3)
+        near = validation.did_you_mean(name, self.collections)
         raise SMDebugValueError(
-            f"collection must be one of {', '.join(near or self.collections) or 'none'}, "
-            f"got {validation.short_repr(name)}"
+            f"Unknown collection {validation.short_repr(name)}. Choose from "
+            f"{', '.join(self.collections) or 'none'}.{near}"
         )
 
     def overlay(self, collection: Collection) -> Collection:
@@ -193,6 +198,36 @@ class CollectionManager:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(self.collections)}>"
+
+
+def check_included(names: Iterable[str], known: Iterable[str], made: Iterable[str] = ()) -> None:
+    """Refuse misspelt names of collections to save.
+
+    Other unknown names pass: such a collection may get its regexes until the first step.
+
+    Args:
+        names: the names to save.
+        known: the names of the collections that a framework has.
+        made: the names of the user's collections.
+
+    Raises:
+        SMDebugValueError: a name is unknown and nearly that of a known collection.
+
+    Example:
+        >>> check_included(["weights", "relu", "weights_2"], ["weights", "gradients"])
+    """
+    by_lower_case = {name.lower(): name for name in known}
+    for name in names:
+        if isinstance(name, DefinedName) or name in {*by_lower_case.values(), *made}:
+            continue
+        near = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=_NEAR)
+        # `weights_2` is derived from a known name on purpose; `weightss` is not.
+        if near and not (near[0] in name and re.search(r"[_\d]", name.replace(near[0], ""))):
+            raise SMDebugValueError(
+                f"Unknown collection {name!r} in include_collections. Did you mean "
+                f"{by_lower_case[near[0]]!r}? To use this name for a collection of your own, "
+                f"create it before the hook with get_collection({name!r})."
+            )
 
 
 def _untrusted(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config import environment, validation
-from smdebug.config.collection import Collection
+from smdebug.config.collection import Collection, DefinedName
 from smdebug.config.lenient_json import parse_json
 from smdebug.config.options import HookOptions
 from smdebug.config.reduction_config import REDUCTION_FIELDS, ReductionConfig
@@ -128,7 +128,7 @@ def parse_json_config(
     for number, entry in enumerate(entries):
         name = _collection_name(f"{path}: CollectionConfigurations[{number}]", entry)
         collections.append(_collection(path, name, entry, hook, default_save_interval))
-    names = [collection.name for collection in collections]
+    names = [each.name if each.is_empty() else DefinedName(each.name) for each in collections]
     options = _options(f"{path}: HookParameters", params, out_dir, save_config, names)
     return JsonConfig(options.saving_every(default_save_interval), tuple(collections), path)
 
@@ -209,7 +209,7 @@ def _options(
             save_config=save_config,
             reduction_config=_reduction_config(place, params),
             include_regex=lists["include_regex"],
-            include_collections=[*lists["include_collections"], *names],
+            include_collections=[*names, *lists["include_collections"]],
             **given,
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from smdebug.config import validation
 from smdebug.config.collection import Collection, CollectionKeys
-from smdebug.config.collection_manager import CollectionManager
+from smdebug.config.collection_manager import CollectionManager, check_included
 from smdebug.exceptions import (
     InvalidCollectionConfiguration,
     SMDebugTypeError,
@@ -52,6 +52,8 @@ class HookCollections:
             if not self.can_stop_before_update:
                 self._refuse_before_update()
             self._rules.before_update_rule()
+        prepared = type(self).prepared.get_collections()
+        check_included(options.include_collections, self.default_collections, prepared)
         self.collection_manager = self._new_manager()
         self._included = self._included_names()
         needs = [] if self._rules is None else self._rules.needs
