@@ -149,6 +149,17 @@ def test_tensorboard_path(fields: dict[str, Any], expected: str | None) -> None:
     assert HookOptions("s3://b/run/", **fields).tensorboard_path == expected
 
 
+def test_tensorboard_path_in_a_sagemaker_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert HookOptions(export_tensorboard=True).tensorboard_path is None
+    monkeypatch.setenv("TRAINING_JOB_NAME", "job")
+    assert HookOptions().tensorboard_path is None
+    default = HookOptions(export_tensorboard=True)
+    assert default.tensorboard_path == "/opt/ml/output/tensors/tensorboard"
+    assert default.run_dir == "/opt/ml/output/tensors"
+    assert default.with_tensorboard("/tb").tensorboard_path == "/tb"
+    assert HookOptions("run", export_tensorboard=True).tensorboard_path == "run/tensorboard"
+
+
 def test_the_order_of_the_arguments_is_that_of_smdebug_1() -> None:
     names = [field.name for field in dataclasses.fields(HookOptions)]
     assert names[:10] == [

@@ -15,8 +15,7 @@ import torch
 from torch import nn
 
 import smdebug.pytorch as smd
-from smdebug.config.json_config import DEFAULT_SAGEMAKER_OUTDIR
-from smdebug.config.options import HookOptions
+from smdebug.config.options import DEFAULT_SAGEMAKER_OUTDIR, HookOptions
 from smdebug.exceptions import (
     SMDebugError,
     SMDebugRuntimeError,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from smdebug.config import environment, validation
 from smdebug.config.collection import Collection, DefinedName
 from smdebug.config.lenient_json import parse_json
-from smdebug.config.options import HookOptions
+from smdebug.config.options import DEFAULT_SAGEMAKER_OUTDIR, HookOptions
 from smdebug.config.reduction_config import REDUCTION_FIELDS, ReductionConfig
 from smdebug.config.save_config import (
     DEFAULT_SAVE_CONFIG_INTERVAL,
@@ -28,8 +28,6 @@ from smdebug.mode_keys import ModeKeys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-DEFAULT_SAGEMAKER_OUTDIR = "/opt/ml/output/tensors"
 
 TOP_KEYS = ("LocalPath", "S3OutputPath", "HookParameters", "CollectionConfigurations")
 # Where a whole request to SageMaker, or its answer about a job, has what is read here.

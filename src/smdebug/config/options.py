@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smdebug.addresses import checked_address
-from smdebug.config import validation
+from smdebug.config import environment, validation
 from smdebug.config.collection import collection_name
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.config.save_config import DEFAULT_SAVE_CONFIG_INTERVAL, SaveConfig
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     # Takes the name of an argument and its value; returns the value in its final type.
     Check = Callable[[str, Any], Any]
 
+DEFAULT_SAGEMAKER_OUTDIR = "/opt/ml/output/tensors"
 FORMATS = ("v1", "v2")
 DEFAULT_QUEUE_BYTES = 512 * 2**20
 
@@ -197,10 +198,16 @@ class HookOptions:
         return bool(vars(self)["_scheduled"])
 
     @property
+    def run_dir(self) -> str | None:
+        """The directory or URL of the run: `out_dir`, or the default one in a SageMaker job."""
+        default = DEFAULT_SAGEMAKER_OUTDIR if environment.in_sagemaker() else None
+        return default if self.out_dir is None else self.out_dir
+
+    @property
     def tensorboard_path(self) -> str | None:
         """The directory or URL of TensorBoard files; None when none are written."""
         if self.tensorboard_dir is not None:
             return self.tensorboard_dir
-        if not self.export_tensorboard or self.out_dir is None:
+        if not self.export_tensorboard or self.run_dir is None:
             return None
-        return f"{self.out_dir.rstrip('/')}/tensorboard"
+        return f"{self.run_dir.rstrip('/')}/tensorboard"

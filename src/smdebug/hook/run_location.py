@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from smdebug.config import environment
-from smdebug.config.json_config import DEFAULT_SAGEMAKER_OUTDIR
 from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.hook.output import RunOutput
 from smdebug.hook.overwrite import overwrite_run
@@ -31,11 +30,9 @@ def resolve_out_dir(options: HookOptions) -> str:
     Raises:
         SMDebugRuntimeError: there is none.
     """
-    if options.out_dir is not None:
-        return options.out_dir
-    if environment.in_sagemaker():
-        return DEFAULT_SAGEMAKER_OUTDIR
-    raise SMDebugRuntimeError("out_dir is required: a directory or a URL to save to")
+    if options.run_dir is None:
+        raise SMDebugRuntimeError("out_dir is required: a directory or a URL to save to")
+    return options.run_dir
 
 
 def require_free(store: Store, options: HookOptions, out_dir: str, worker: Worker) -> bool:
