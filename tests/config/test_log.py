@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from smdebug.config import environment
+from smdebug.config.log import WarnOnce
 from smdebug.core.logger import DuplicateLogFilter, get_logger
 
 if TYPE_CHECKING:
@@ -186,3 +188,17 @@ def test_the_filter_forgets_what_is_old() -> None:
     # In a job of weeks the memory stays small; the message is shown anew.
     assert asked("a")
     assert len(repeated._times) <= 1000
+
+
+def test_warn_once(caplog: pytest.LogCaptureFixture) -> None:
+    warnings = WarnOnce(logging.getLogger("smdebug.config"))
+    error = ValueError("why")
+    assert warnings.warning("a", "Ignoring %s", "a", exc_info=error)
+    assert not warnings.warning("a", "Ignoring %s again", "a")
+    assert warnings.warning(("a", 1), "Ignoring both")
+    assert [record.getMessage() for record in caplog.records] == ["Ignoring a", "Ignoring both"]
+    # The place in the log is that of the caller.
+    assert {record.filename for record in caplog.records} == {"test_log.py"}
+    assert caplog.records[0].exc_info == (ValueError, error, None)
+    warnings.clear()
+    assert warnings.warning("a", "Ignoring %s", "a")

@@ -18,6 +18,7 @@ from typing import Any
 
 import regex
 
+from smdebug.config.log import WarnOnce
 from smdebug.config.validation import short_repr
 
 _logger = logging.getLogger("smdebug.config")
@@ -54,7 +55,7 @@ class UntrustedRegexes:
     def __init__(self, seconds: float = _SECONDS) -> None:
         self.searches = 0
         self._seconds_left = seconds
-        self._exhausted = False
+        self._warnings = WarnOnce(_logger)
         self._numbers: dict[str, int] = {}
         self._regexes: dict[str, UntrustedRegex] = {}
 
@@ -80,13 +81,12 @@ class UntrustedRegexes:
         """Whether the budget is spent; the first time, a warning names the regex that is next."""
         if self._seconds_left > 0:
             return False
-        if not self._exhausted:
-            self._exhausted = True
-            _logger.warning(
-                "Ignoring the regexes of the run from now on, beginning with %s of collection %s: "
-                "together they take too long",
-                short_repr(pattern), short_repr(collection),
-            )  # fmt: skip
+        self._warnings.warning(
+            "exhausted",
+            "Ignoring the regexes of the run from now on, beginning with %s of collection %s: "
+            "together they take too long",
+            short_repr(pattern), short_repr(collection),
+        )  # fmt: skip
         return True
 
 
