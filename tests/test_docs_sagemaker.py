@@ -12,8 +12,9 @@ import pytest
 from tests.pages import program
 
 from smdebug.config import environment
-from smdebug.config.json_config import DEFAULT_SAGEMAKER_OUTDIR, JsonConfig, parse_json_config
+from smdebug.config.json_config import JsonConfig, parse_json_config
 from smdebug.config.lenient_json import parse_json
+from smdebug.config.options import DEFAULT_SAGEMAKER_OUTDIR
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules import hook_configuration, rule_names
 

@@ -33,7 +33,7 @@ class SMDebugDeprecationWarning(DeprecationWarning):
     """A spelling that still works; the message names its replacement."""
 
 
-class InvalidCollectionConfiguration(SMDebugError):
+class InvalidCollectionConfiguration(SMDebugValueError):
     """A collection that names no tensor: it has neither a regex nor tensor names.
 
     Args:

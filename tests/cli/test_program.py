@@ -160,8 +160,14 @@ def test_a_finished_run_is_refused_before_the_script_begins(tmp_path: Path) -> N
     make_run(str(tmp_path / "run"), steps=range(2))
     ended = launch(tmp_path, "--out", "run", "train.py")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "go on with it by --resume" in ended.stderr
+    assert (
+        "Use another --out, --overwrite to replace it, or --resume to continue it" in ended.stderr
+    )
     assert launch(tmp_path, "--out", "run", "--resume", "train.py").stdout == "begun\n"
+    assert launch(tmp_path, "--out", "run", "--overwrite", "train.py").stdout == "begun\n"
+    both = launch(tmp_path, "--out", "run", "--overwrite", "--resume", "train.py")
+    assert (both.returncode, both.stdout) == (2, "")
+    assert "resume and overwrite must not be given together" in both.stderr
 
 
 def test_a_run_that_was_interrupted_is_not_refused(tmp_path: Path) -> None:

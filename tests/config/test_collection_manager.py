@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smdebug.config.collection import Collection
-from smdebug.config.collection_manager import CollectionManager
+from smdebug.config.collection import Collection, DefinedName
+from smdebug.config.collection_manager import CollectionManager, check_included
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.config.save_config import SaveConfig
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
@@ -81,7 +81,7 @@ BAD: list[tuple[Any, type[SMDebugError], list[str]]] = [
     (lambda m: m.get(""), SMDebugValueError, ["collection name", "non-empty", "''"]),
     (lambda m: m.get(5), SMDebugValueError, ["collection name", "string", "5"]),
     (lambda m: m.get("wieghts", create=False), SMDebugValueError, ["weights", "'wieghts'"]),
-    (lambda m: m.get("x", create=False), SMDebugValueError, ["one of weights", "'x'"]),
+    (lambda m: m.get("x", create=False), SMDebugValueError, ["Unknown collection", "from weights"]),
     (lambda m: m.set_num_workers(0), SMDebugValueError, ["num_workers", "positive", "0"]),
     (lambda m: m.set_num_workers("all"), SMDebugValueError, ["num_workers", "positive", "'all'"]),
     (lambda m: m.update_meta([]), SMDebugValueError, ["meta", "dict", "[]"]),
@@ -171,3 +171,35 @@ def test_json_round_trip(collections: list[Collection], workers: int) -> None:
     manager.set_num_workers(workers)
     assert CollectionManager.from_json(manager.to_json()) == manager
     assert manager != 5
+
+
+FRAMEWORK = ["all", "default", "weights", "biases", "gradients", "losses", "feature_importance"]
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("gradient", "gradients"),
+        ("loses", "losses"),
+        ("wieghts", "weights"),
+        ("Weights", "weights"),
+        ("weightss", "weights"),
+        ("feature_importances", "feature_importance"),
+    ],
+)
+def test_a_misspelt_name_is_refused(name: str, near: str) -> None:
+    with pytest.raises(SMDebugValueError) as caught:
+        check_included(["weights", name], FRAMEWORK)
+    assert str(caught.value).startswith(
+        f"Unknown collection '{name}' in include_collections. Did you mean '{near}'?"
+    )
+    # Unless the user has made it, or a JSON config defines it.
+    check_included([name], FRAMEWORK, made=[name])
+    check_included([DefinedName(name)], FRAMEWORK)
+
+
+@pytest.mark.parametrize(
+    "name", ["mine", "relu", "weights_2", "weights2", "my_losses", "first", "late", "shap", "loss"]
+)
+def test_a_name_of_the_users_own_passes(name: str) -> None:
+    check_included([name], FRAMEWORK)

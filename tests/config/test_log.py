@@ -14,7 +14,7 @@ import pytest
 
 import smdebug
 from smdebug.config import environment
-from smdebug.config.log import HarmlessFilter
+from smdebug.config.log import HarmlessFilter, WarnOnce
 from smdebug.core.logger import DuplicateLogFilter, get_logger
 
 # A program that logs through the library and by itself, and has handlers or has none.
@@ -195,3 +195,17 @@ def test_every_logger_of_the_package_escapes_control_characters() -> None:
     assert {"smdebug", "smdebug.hook", "smdebug.instrument"} <= names
     for name in names:
         assert any(isinstance(each, HarmlessFilter) for each in logging.getLogger(name).filters)
+
+
+def test_warn_once(caplog: pytest.LogCaptureFixture) -> None:
+    warnings = WarnOnce(logging.getLogger("smdebug.config"))
+    error = ValueError("why")
+    assert warnings.warning("a", "Ignoring %s", "a", exc_info=error)
+    assert not warnings.warning("a", "Ignoring %s again", "a")
+    assert warnings.warning(("a", 1), "Ignoring both")
+    assert [record.getMessage() for record in caplog.records] == ["Ignoring a", "Ignoring both"]
+    # The place in the log is that of the caller.
+    assert {record.filename for record in caplog.records} == {"test_log.py"}
+    assert caplog.records[0].exc_info == (ValueError, error, None)
+    warnings.clear()
+    assert warnings.warning("a", "Ignoring %s", "a")

@@ -16,6 +16,8 @@ from smdebug.config.reduction_config import ReductionConfig
 from smdebug.config.save_config import SaveConfig, SaveConfigMode
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
 
+FIELDS = dataclasses.fields(HookOptions)
+
 
 def test_defaults() -> None:
     options = HookOptions()
@@ -92,6 +94,41 @@ def test_bad(key: str, value: Any, error: type[SMDebugError], expected: str) -> 
     assert all(part in str(caught.value) for part in (key, expected, repr(value)))
 
 
+@pytest.mark.parametrize(
+    ("args", "kwargs", "expected"),
+    [
+        ((), {"save_al": True}, "Unknown argument 'save_al'. Did you mean 'save_all'?"),
+        ((), {"Include_Collection": []}, "Did you mean 'include_collections'?"),
+        ((), {"nonsense": 1}, "Unknown argument 'nonsense'."),
+        (("run",), {"out_dir": "run"}, "'out_dir' is given twice"),
+        ((None,) * 99, {}, "arguments, got 99"),
+    ],
+)
+def test_arguments_that_do_not_fit(
+    args: tuple[Any, ...], kwargs: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(SMDebugTypeError) as caught:
+        HookOptions(*args, **kwargs)
+    assert expected in str(caught.value)
+    assert isinstance(caught.value, TypeError)
+
+
+def test_positional_arguments() -> None:
+    ten = ("run", True, "tb", True, None, SaveConfig(save_interval=2), "a", "mine", True, "all")
+    options = HookOptions(*ten)
+    assert (options.out_dir, options.tensorboard_dir, options.include_workers) == (
+        "run", "tb", "all",
+    )  # fmt: skip
+    assert options.scheduled
+    assert options == HookOptions(**{each.name: getattr(options, each.name) for each in FIELDS})
+
+
+def test_secrets_are_not_shown() -> None:
+    options = HookOptions(rules=["NonFinite"], actions=[{"password": "hunter2"}])
+    assert "hunter2" not in repr(options)
+    assert "NonFinite" not in repr(options)
+
+
 def test_options_are_frozen_and_replaceable() -> None:
     options = HookOptions("run", include_regex="a")
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -110,6 +147,17 @@ def test_options_are_frozen_and_replaceable() -> None:
 )
 def test_tensorboard_path(fields: dict[str, Any], expected: str | None) -> None:
     assert HookOptions("s3://b/run/", **fields).tensorboard_path == expected
+
+
+def test_tensorboard_path_in_a_sagemaker_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert HookOptions(export_tensorboard=True).tensorboard_path is None
+    monkeypatch.setenv("TRAINING_JOB_NAME", "job")
+    assert HookOptions().tensorboard_path is None
+    default = HookOptions(export_tensorboard=True)
+    assert default.tensorboard_path == "/opt/ml/output/tensors/tensorboard"
+    assert default.run_dir == "/opt/ml/output/tensors"
+    assert default.with_tensorboard("/tb").tensorboard_path == "/tb"
+    assert HookOptions("run", export_tensorboard=True).tensorboard_path == "run/tensorboard"
 
 
 def test_the_order_of_the_arguments_is_that_of_smdebug_1() -> None:

@@ -22,6 +22,7 @@ from smdebug.exceptions import (
     InvalidCollectionConfiguration,
     SMDebugRuntimeError,
     SMDebugTypeError,
+    SMDebugValueError,
 )
 from smdebug.hook.module_api import current_hook, set_hook
 from smdebug.mode_keys import ModeKeys
@@ -84,6 +85,36 @@ def test_an_empty_collection_is_refused_at_the_first_step(tmp_path: Path) -> Non
     hook = NumpyHook(tmp_path)
     hook.add_collection(Collection("mine"))
     with pytest.raises(InvalidCollectionConfiguration, match="mine"):
+        hook.run()
+
+
+def test_a_misspelt_collection_is_refused_where_the_hook_is_made(tmp_path: Path) -> None:
+    with pytest.raises(SMDebugValueError, match="Did you mean 'gradients'"):
+        NumpyHook(tmp_path, include_collections=["gradient"])
+    parameters: dict[str, Any] = {"save_interval": 1}
+    entry = {"CollectionName": "gradient", "CollectionParameters": parameters}
+    config = {"LocalPath": str(tmp_path), "CollectionConfigurations": [entry]}
+    with pytest.raises(SMDebugValueError, match="Did you mean 'gradients'"):
+        NumpyHook.create_from_json_file(config)
+    # With a regex it is a collection of the user's own.
+    parameters["include_regex"] = "^mine"
+    hook = NumpyHook.create_from_json_file(config)
+    hook.run(mine=np.float32(1))
+    hook.close()
+    assert create_trial(str(tmp_path)).tensor_names(collection="gradient") == ["mine"]
+
+
+def test_a_collection_may_get_its_regex_after_the_hook_is_made(tmp_path: Path) -> None:
+    hook = NumpyHook(tmp_path, save_config=EVERY, include_collections=["relu"])
+    hook.get_collection("relu").include("^relu")
+    hook.run(relu_1=np.float32(1))
+    hook.close()
+    assert create_trial(str(tmp_path)).tensor_names(collection="relu") == ["relu_1"]
+
+
+def test_an_empty_collection_is_a_value_error(tmp_path: Path) -> None:
+    hook = NumpyHook(tmp_path, include_collections=["relu"])
+    with pytest.raises(ValueError, match="Collection relu has neither include_regex nor"):
         hook.run()
 
 

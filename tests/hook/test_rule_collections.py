@@ -154,7 +154,7 @@ def test_what_needs_rules_is_refused_without(tmp_path: Path, options: Any) -> No
 
 def test_secrets_of_actions_are_not_in_the_error(tmp_path: Path) -> None:
     actions = [{"name": "webhook", "endpoint": "https://example.org/secret"}]
-    with pytest.raises(SMDebugValueError, match="actions must be given with rules") as refused:
+    with pytest.raises(SMDebugValueError, match="actions has no effect without rules") as refused:
         NumpyHook(tmp_path, actions=actions)
     assert "secret" not in str(refused.value)
 

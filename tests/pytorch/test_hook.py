@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import smdebug.pytorch as smd
-from smdebug.config.json_config import DEFAULT_SAGEMAKER_OUTDIR
+from smdebug.config.options import DEFAULT_SAGEMAKER_OUTDIR
 from smdebug.exceptions import (
     SMDebugError,
     SMDebugRuntimeError,
@@ -218,7 +218,7 @@ def test_an_argument_that_makes_no_sense_is_refused_by_name(
 def test_a_directory_with_a_finished_run_is_refused(tmp_path: Path, net: Net) -> None:
     trained(smd.Hook(tmp_path), net)
     before = files_under(tmp_path)
-    with pytest.raises(SMDebugRuntimeError, match=END_KEY) as caught:
+    with pytest.raises(SMDebugRuntimeError, match="already contains a finished run") as caught:
         smd.Hook(tmp_path)
     assert str(tmp_path) in str(caught.value)
     assert files_under(tmp_path) == before
@@ -226,7 +226,7 @@ def test_a_directory_with_a_finished_run_is_refused(tmp_path: Path, net: Net) ->
 
 def test_a_directory_with_a_finished_run_of_format_v1_is_refused(tmp_path: Path) -> None:
     make_run(tmp_path, format="v1")
-    with pytest.raises(SMDebugRuntimeError, match=END_KEY):
+    with pytest.raises(SMDebugRuntimeError, match="already contains a finished run"):
         smd.Hook(tmp_path)
 
 

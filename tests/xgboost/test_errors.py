@@ -321,7 +321,7 @@ def test_other_arguments_that_make_no_sense(
 
 
 def test_no_place_to_save_to() -> None:
-    with pytest.raises(SMDebugRuntimeError, match=r"out_dir.*got None.*give the hook an out_dir"):
+    with pytest.raises(SMDebugRuntimeError, match="out_dir is required: a directory or a URL"):
         smd.Hook()
 
 
@@ -330,12 +330,20 @@ def test_a_directory_with_a_finished_run(tmp_path: Path) -> None:
     data.train(hook, 1)
     hook.close()
     smd.del_hook()
-    with pytest.raises(SMDebugRuntimeError, match=r"out_dir.*finished run.*choose another"):
+    with pytest.raises(
+        SMDebugRuntimeError, match=r"already contains a finished run. Use another out_dir"
+    ):
         smd.Hook(tmp_path / "run")
     assert current_hook() is None
 
 
-@pytest.mark.parametrize("name", ["shap", "feature_importances", "weights", "Trees"])
+@pytest.mark.parametrize("name", ["feature_importances", "Trees"])
+def test_a_misspelt_collection(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SMDebugValueError, match=f"Unknown collection '{name}'.*Did you mean"):
+        smd.Hook(tmp_path / "run", include_collections=[name])
+
+
+@pytest.mark.parametrize("name", ["shap", "weights"])
 def test_a_collection_that_does_not_exist(tmp_path: Path, name: str) -> None:
     hook = smd.Hook(tmp_path / "run", include_collections=[name])
     with pytest.raises(InvalidCollectionConfiguration, match=f"(?s){name}.*include"):

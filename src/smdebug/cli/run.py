@@ -117,6 +117,9 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")
     ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run in --out, if there is one.")
+    ] = False,
     module: Annotated[
         bool, typer.Option("-m", help="SCRIPT is the name of a module, as behind python -m.")
     ] = False,
@@ -138,6 +141,7 @@ def run(
             "on_finding": "stop" if stop else None,
             "export_tensorboard": True if tensorboard else None,
             "resume": True if resume else None,
+            "overwrite": True if overwrite else None,
         }
         _lay_over(description, parameters, save)
         chosen = _choose_place(description, out, target)
@@ -170,14 +174,14 @@ def _lay_over(description: dict[str, Any], parameters: dict[str, Any], save: str
 
 
 def _require_free(options: HookOptions) -> None:
-    """Refuses a finished run now: the hook would do so when training begins."""
-    if options.resume or options.out_dir is None:
+    """Refuse a finished run now and not when training begins, as the hook would."""
+    if options.resume or options.overwrite or options.out_dir is None:
         return
-    mark = EndMarker.of(open_store(options.out_dir))
-    if mark is not None and not mark.interrupted:
+    marker = EndMarker.of(open_store(options.out_dir))
+    if marker is not None and not marker.interrupted:
         raise SMDebugValueError(
-            f"--out must be a place without a finished run, got {options.out_dir}, which has one; "
-            "choose another, or go on with it by --resume"
+            f"{options.out_dir} already contains a finished run. Use another --out, --overwrite to "
+            "replace it, or --resume to continue it."
         )
 
 

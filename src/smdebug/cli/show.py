@@ -150,7 +150,7 @@ class View:
         names = overview.tensor_names(self._trial, self._mode)
         if self._text is None:
             losses = self._trial.collections().get(CollectionKeys.LOSSES)
-            names = [name for name in names if losses is not None and losses.matches(name)]
+            names = [] if losses is None else losses.filter(names)
         else:
             names = matching(names, self._text)
         found = self._look_at(names, MOST_CURVES)

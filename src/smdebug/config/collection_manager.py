@@ -5,20 +5,26 @@ from __future__ import annotations
 import difflib
 import json
 import logging
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from smdebug.config import validation
-from smdebug.config.collection import Collection, collection_name
+from smdebug.config.collection import Collection, DefinedName, collection_name
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.config.save_config import SaveConfig
-from smdebug.config.untrusted_regex import ForeignRegex, Work
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from smdebug.config.untrusted_regex import UntrustedRegex, UntrustedRegexes
+
 _Manager = TypeVar("_Manager", bound="CollectionManager")
 _logger = logging.getLogger("smdebug.config")
+
+# How similar an unknown name is to the known one that was probably meant. `gradient` is refused;
+# scripts have collections of their own with names such as `loss`.
+_NEAR = 0.85
 
 
 class CollectionManager:
@@ -94,10 +100,10 @@ class CollectionManager:
         for known in (name, collection_name(name)):
             if known in self.collections:
                 return self.collections[known]
-        near = difflib.get_close_matches(str(name), self.collections, n=3)
+        near = validation.did_you_mean(name, self.collections)
         raise SMDebugValueError(
-            f"collection must be one of {', '.join(near or self.collections) or 'none'}, "
-            f"got {validation.short_repr(name)}"
+            f"Unknown collection {validation.short_repr(name)}. Choose from "
+            f"{', '.join(self.collections) or 'none'}.{near}"
         )
 
     def overlay(self, collection: Collection) -> Collection:
@@ -165,14 +171,14 @@ class CollectionManager:
 
     @classmethod
     def from_json_dict(
-        cls: type[_Manager], data: Mapping[str, Any], work: Work | None = None
+        cls: type[_Manager], data: Mapping[str, Any], regexes: UntrustedRegexes | None = None
     ) -> _Manager:
         """Makes a manager from the parsed contents of a collections file.
 
         Args:
             data: the contents.
-            work: what may be spent on its regexes where the file is somebody else's; see
-                `ForeignRegex`. When None they are the user's own, and those of `re`.
+            regexes: compiles the regexes of a file of unknown origin; those of the user's own
+                files are compiled by `re`, when it is None.
         """
         top = validation.mapping("collections file", data)
         entries = validation.mapping(
@@ -181,12 +187,12 @@ class CollectionManager:
         manager = cls()
         for name, entry in entries.items():
             fields = validation.mapping(f"collection {name!r}", entry)
-            foreign = {} if work is None else _foreign(name, fields, work)
-            readable = {**fields, **dict.fromkeys(foreign), "name": fields.get("name", name)}
+            untrusted = {} if regexes is None else _untrusted(name, fields, regexes)
+            readable = {**fields, **dict.fromkeys(untrusted), "name": fields.get("name", name)}
             readable.update(_readable(name, readable))
             collection = manager.collections[name] = cls.collection_class.from_dict(readable)
-            for argument, regexes in foreign.items():
-                collection.take_foreign(argument, regexes)
+            for argument, patterns in untrusted.items():
+                collection.add_untrusted(argument, patterns)
         manager.update_meta(validation.mapping("_meta", top.get("_meta") or {}))
         return manager
 
@@ -207,18 +213,48 @@ class CollectionManager:
         return f"<{type(self).__name__} {', '.join(self.collections)}>"
 
 
-def _foreign(
-    name: str, fields: Mapping[str, Any], work: Work
-) -> dict[str, dict[str, ForeignRegex]]:
-    """The regexes of a stored collection, which are not tried before they are asked for."""
-    found: dict[str, dict[str, ForeignRegex]] = {}
+def check_included(names: Iterable[str], known: Iterable[str], made: Iterable[str] = ()) -> None:
+    """Refuse misspelt names of collections to save.
+
+    Other unknown names pass: such a collection may get its regexes until the first step.
+
+    Args:
+        names: the names to save.
+        known: the names of the collections that a framework has.
+        made: the names of the user's collections.
+
+    Raises:
+        SMDebugValueError: a name is unknown and nearly that of a known collection.
+
+    Example:
+        >>> check_included(["weights", "relu", "weights_2"], ["weights", "gradients"])
+    """
+    by_lower_case = {name.lower(): name for name in known}
+    for name in names:
+        if isinstance(name, DefinedName) or name in {*by_lower_case.values(), *made}:
+            continue
+        near = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=_NEAR)
+        # `weights_2` is derived from a known name on purpose; `weightss` is not.
+        if near and not (near[0] in name and re.search(r"[_\d]", name.replace(near[0], ""))):
+            raise SMDebugValueError(
+                f"Unknown collection {name!r} in include_collections. Did you mean "
+                f"{by_lower_case[near[0]]!r}? To use this name for a collection of your own, "
+                f"create it before the hook with get_collection({name!r})."
+            )
+
+
+def _untrusted(
+    name: str, fields: Mapping[str, Any], regexes: UntrustedRegexes
+) -> dict[str, dict[str, UntrustedRegex]]:
+    """Return the regexes of a stored collection by argument; they are compiled at the first use."""
+    found: dict[str, dict[str, UntrustedRegex]] = {}
     for argument in ("include_regex", "exclude_regex"):
         try:
-            regexes = validation.names(argument, fields.get(argument))
+            patterns = validation.names(argument, fields.get(argument))
         except SMDebugError as error:
-            _logger.warning("collection %r: %s is ignored: %s", name, argument, error)
-            regexes = []
-        found[argument] = {regex: ForeignRegex(regex, name, work) for regex in regexes}
+            _logger.warning("Collection %r: ignoring %s: %s", name, argument, error)
+            patterns = []
+        found[argument] = {pattern: regexes.get(pattern, name) for pattern in patterns}
     return found
 
 
@@ -240,6 +276,6 @@ def _readable(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
             if fields.get(key) is not None:
                 parse(fields[key])
         except SMDebugError as error:
-            _logger.warning("collection %r: %s is ignored: %s", name, key, error)
+            _logger.warning("Collection %r: ignoring %s: %s", name, key, error)
             replaced[key] = None
     return replaced

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config import environment, validation
-from smdebug.config.collection import Collection
+from smdebug.config.collection import Collection, DefinedName
 from smdebug.config.lenient_json import parse_json
-from smdebug.config.options import HookOptions
+from smdebug.config.options import DEFAULT_SAGEMAKER_OUTDIR, HookOptions
 from smdebug.config.reduction_config import REDUCTION_FIELDS, ReductionConfig
 from smdebug.config.save_config import (
     DEFAULT_SAVE_CONFIG_INTERVAL,
@@ -28,18 +29,17 @@ from smdebug.mode_keys import ModeKeys
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DEFAULT_SAGEMAKER_OUTDIR = "/opt/ml/output/tensors"
-
 TOP_KEYS = ("LocalPath", "S3OutputPath", "HookParameters", "CollectionConfigurations")
 # Where a whole request to SageMaker, or its answer about a job, has what is read here.
 REQUEST_KEY = "DebugHookConfig"
 COLLECTION_KEYS = ("CollectionName", "CollectionParameters")
 _SCHEDULE_KEYS = (*SAVE_FIELDS, START_STEP_ALIAS)
 _LIST_OPTIONS = ("include_regex", "include_collections")
-_PLAIN_OPTIONS = (
-    *("save_all", "include_workers", "export_tensorboard", "tensorboard_dir", "dry_run"),
-    *("worker", "format", "queue_bytes", "flush_seconds", "on_error"),
-    *("rules", "on_finding", "before_update", "actions", "resume"),
+# Arguments of a hook that stand in JSON as they are.
+_PLAIN_OPTIONS = tuple(
+    field.name
+    for field in dataclasses.fields(HookOptions)
+    if field.name not in ("out_dir", "reduction_config", "save_config", *_LIST_OPTIONS)
 )
 HOOK_PARAMETERS = (*_SCHEDULE_KEYS, *REDUCTION_FIELDS, *_LIST_OPTIONS, *_PLAIN_OPTIONS)
 COLLECTION_PARAMETERS = (
@@ -126,7 +126,7 @@ def parse_json_config(
     for number, entry in enumerate(entries):
         name = _collection_name(f"{path}: CollectionConfigurations[{number}]", entry)
         collections.append(_collection(path, name, entry, hook, default_save_interval))
-    names = [collection.name for collection in collections]
+    names = [each.name if each.is_empty() else DefinedName(each.name) for each in collections]
     options = _options(f"{path}: HookParameters", params, out_dir, save_config, names)
     return JsonConfig(options.saving_every(default_save_interval), tuple(collections), path)
 
@@ -207,7 +207,7 @@ def _options(
             save_config=save_config,
             reduction_config=_reduction_config(place, params),
             include_regex=lists["include_regex"],
-            include_collections=[*lists["include_collections"], *names],
+            include_collections=[*names, *lists["include_collections"]],
             **given,
         )
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 import logging
 import sys
 from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
 
 from smdebug.config import environment
 from smdebug.markup import harmless
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 LOGGER_NAME = "smdebug"
 _PARTS = ("", ".config", ".hook", ".instrument", ".rules", ".storage", ".trials")
@@ -46,6 +50,46 @@ class DuplicateLogFilter(logging.Filter):
         if len(self._times) > _MOST_MESSAGES:
             self._times.popitem(last=False)
         return times <= _SHOWN_TIMES
+
+
+class WarnOnce:
+    """Logs warnings, each of them once.
+
+    Args:
+        logger: where they are logged.
+
+    Example:
+        >>> warnings = WarnOnce(logging.getLogger("smdebug.hook"))
+        >>> warnings.warning("loss", "Not saving %s: it has no data", "loss")
+        True
+        >>> warnings.warning("loss", "Not saving %s: it has no data", "loss")
+        False
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._keys: set[Hashable] = set()
+
+    def warning(self, key: Hashable, message: str, *args: object, **options: Any) -> bool:
+        """Log a warning unless one with this key was logged.
+
+        Args:
+            key: identifies the warning, such as the name of a tensor or the message itself.
+            message: as in `logging`, followed by its arguments.
+            options: keyword arguments of `logging`, such as `exc_info`.
+
+        Returns:
+            Whether it was logged.
+        """
+        if key in self._keys:
+            return False
+        self._keys.add(key)
+        self._logger.warning(message, *args, stacklevel=2, **options)
+        return True
+
+    def clear(self) -> None:
+        """Forget what was logged, so that it is logged again."""
+        self._keys.clear()
 
 
 class HarmlessFilter(logging.Filter):

@@ -1,169 +1,32 @@
-"""What every hook can be told, whatever the framework."""
+"""The arguments that every hook takes, checked."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smdebug.addresses import checked_address
-from smdebug.config import validation
+from smdebug.config import environment, validation
 from smdebug.config.collection import collection_name
 from smdebug.config.reduction_config import ReductionConfig
-from smdebug.config.save_config import DEFAULT_SAVE_CONFIG_INTERVAL, SaveConfig, SaveConfigMode
+from smdebug.config.save_config import DEFAULT_SAVE_CONFIG_INTERVAL, SaveConfig
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    # Takes the name of an argument and its value; returns the value in its final type.
+    Check = Callable[[str, Any], Any]
+
+DEFAULT_SAGEMAKER_OUTDIR = "/opt/ml/output/tensors"
 FORMATS = ("v1", "v2")
 DEFAULT_QUEUE_BYTES = 512 * 2**20
-
-
-@dataclass(frozen=True, init=False)
-class HookOptions:
-    """The arguments of a hook, checked and in their final types.
-
-    Args:
-        out_dir: where the run goes: a directory or a URL; `~` is the home directory.
-        export_tensorboard: write TensorBoard files too.
-        tensorboard_dir: where to; `<out_dir>/tensorboard` when None.
-        dry_run: decide everything, write no tensor.
-        reduction_config: what to save of a tensor; the raw tensor when None.
-        save_config: when to save: a SaveConfig, a SaveConfigMode, a dict, or None for the defaults.
-        include_regex: regexes for the collection `default`: a string, an object with a `name`, or
-            lists of them.
-        include_collections: names of the collections to save, lists of them, however nested.
-        save_all: save every tensor.
-        include_workers: `"one"` or `"all"`.
-        worker: the name of this worker; found out by the framework when None.
-        format: `"v1"` or `"v2"`; None leaves it to `smdebug.config.environment.storage_format`.
-        queue_bytes: how much may wait for the writer before training waits.
-        flush_seconds: the longest time a finished step stays unpublished; None lets it grow with
-            the age of the run.
-        on_error: `"warn"`: stop saving, let training go on. `"raise"`: raise at the next step.
-        rules: rules to evaluate while training runs: names, `"Name:parameter=value"`, dicts,
-            classes, or a string of names with commas.
-        on_finding: `"warn"`: what a rule finds is logged and kept in the run. `"stop"`: training
-            stops, too.
-        before_update: look at every gradient before the optimizer uses it, and stop when one is
-            not finite.
-        actions: what else to do when a rule finds something: JSON, a dict or a list of dicts.
-        resume: go on behind the last step that the run in `out_dir` holds.
-
-    Raises:
-        SMDebugValueError: a value that makes no sense.
-        SMDebugTypeError: an argument of the wrong type.
-
-    Example:
-        >>> options = HookOptions("/tmp/run", include_collections=["weights", ["bias"]])
-        >>> options.include_collections
-        ('weights', 'biases')
-    """
-
-    out_dir: str | None
-    export_tensorboard: bool
-    tensorboard_dir: str | None
-    dry_run: bool
-    reduction_config: ReductionConfig
-    save_config: SaveConfig
-    include_regex: tuple[str, ...]
-    include_collections: tuple[str, ...]
-    save_all: bool
-    include_workers: str
-    worker: str | None
-    format: str | None
-    queue_bytes: int
-    flush_seconds: float | None
-    on_error: str
-    # Neither is shown: actions, which a rule may have too, hold addresses and secrets.
-    rules: tuple[Any, ...] = field(repr=False)
-    on_finding: str
-    before_update: bool
-    actions: Any = field(repr=False)
-    resume: bool
-
-    def __init__(
-        self,
-        out_dir: str | os.PathLike[str] | None = None,
-        export_tensorboard: bool = False,
-        tensorboard_dir: str | os.PathLike[str] | None = None,
-        dry_run: bool = False,
-        reduction_config: ReductionConfig | None = None,
-        save_config: SaveConfig | SaveConfigMode | Mapping[Any, Any] | None = None,
-        include_regex: Any = None,
-        include_collections: Any = None,
-        save_all: bool = False,
-        include_workers: str = "one",
-        worker: str | None = None,
-        format: str | None = None,
-        queue_bytes: int = DEFAULT_QUEUE_BYTES,
-        flush_seconds: float | None = None,
-        on_error: str = "warn",
-        rules: Any = None,
-        on_finding: str = "warn",
-        before_update: bool = False,
-        actions: Any = None,
-        resume: bool = False,
-    ) -> None:
-        values = {
-            "out_dir": _location("out_dir", out_dir),
-            "export_tensorboard": validation.boolean("export_tensorboard", export_tensorboard),
-            "tensorboard_dir": _location("tensorboard_dir", tensorboard_dir),
-            "dry_run": validation.boolean("dry_run", dry_run),
-            "reduction_config": _reduction_config(reduction_config),
-            "save_config": SaveConfig.parse(save_config),
-            "include_regex": _regexes("include_regex", include_regex),
-            "include_collections": _collection_names("include_collections", include_collections),
-            "save_all": validation.boolean("save_all", save_all),
-            "include_workers": validation.choice(
-                "include_workers", include_workers, ("one", "all")
-            ),
-            "worker": None if worker is None else validation.text("worker", worker),
-            "format": None if format is None else validation.choice("format", format, FORMATS),
-            "queue_bytes": validation.whole_number("queue_bytes", queue_bytes, minimum=1),
-            "flush_seconds": _optional_seconds("flush_seconds", flush_seconds),
-            "on_error": validation.choice("on_error", on_error, ("warn", "raise")),
-            "rules": rule_list(rules),
-            "on_finding": validation.choice("on_finding", on_finding, ("warn", "stop")),
-            "before_update": validation.boolean("before_update", before_update),
-            "actions": actions,
-            "resume": validation.boolean("resume", resume),
-        }
-        _require_rules(values)
-        for name, value in {**values, "_scheduled": save_config is not None}.items():
-            object.__setattr__(self, name, value)
-
-    def saving_every(self, interval: int) -> HookOptions:
-        """The same, with this interval where no schedule was given."""
-        if self.scheduled or interval == DEFAULT_SAVE_CONFIG_INTERVAL:
-            return self
-        return self._with("save_config", SaveConfig(save_interval=interval))
-
-    def with_tensorboard(self, directory: str | None) -> HookOptions:
-        """The same, with TensorBoard files in this directory; unchanged when it is None."""
-        return self if directory is None else self._with("tensorboard_dir", directory)
-
-    def _with(self, name: str, value: object) -> HookOptions:
-        options = copy.copy(self)
-        object.__setattr__(options, name, value)
-        return options
-
-    @property
-    def scheduled(self) -> bool:
-        """Whether a schedule was given; where none was, rules have one of their own."""
-        # Not a field: it is about an argument, not one itself.
-        return bool(vars(self)["_scheduled"])
-
-    @property
-    def tensorboard_path(self) -> str | None:
-        """Where TensorBoard files go; None when there are to be none."""
-        if self.tensorboard_dir is not None:
-            return self.tensorboard_dir
-        if not self.export_tensorboard or self.out_dir is None:
-            return None
-        return f"{self.out_dir.rstrip('/')}/tensorboard"
 
 
 def _location(key: str, value: object) -> str | None:
@@ -186,12 +49,12 @@ def _location(key: str, value: object) -> str | None:
         ) from error
 
 
-def _reduction_config(value: object) -> ReductionConfig:
+def _reduction_config(key: str, value: object) -> ReductionConfig:
     if value is None:
         return ReductionConfig(save_raw_tensor=True)
     if not isinstance(value, ReductionConfig):
         raise SMDebugTypeError(
-            f"reduction_config must be a ReductionConfig, got {validation.short_repr(value)}"
+            f"{key} must be a ReductionConfig, got {validation.short_repr(value)}"
         )
     return value
 
@@ -228,18 +91,123 @@ def rule_list(value: object) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def _require_rules(values: Mapping[str, Any]) -> None:
-    """Refuses what would do nothing without rules."""
-    if values["rules"]:
-        return
-    for key, idle in (("on_finding", "warn"), ("before_update", False), ("actions", None)):
-        if values[key] != idle:
+def _one_of(*words: str) -> Check:
+    return lambda key, value: validation.choice(key, value, words)
+
+
+def _optional(check: Check) -> Check:
+    return lambda key, value: None if value is None else check(key, value)
+
+
+def _argument(check: Check, default: Any = None, *, show: bool = True) -> Any:
+    return field(default=default, repr=show, metadata={"check": check})
+
+
+@dataclass(frozen=True, init=False)
+class HookOptions:
+    """The arguments of a hook in their final types; `help(Hook)` describes each of them.
+
+    Raises:
+        SMDebugValueError: a value is invalid, or does not go with another one.
+        SMDebugTypeError: an argument is unknown or of the wrong type.
+
+    Example:
+        >>> options = HookOptions("/tmp/run", include_collections=["weights", ["bias"]])
+        >>> options.include_collections
+        ('weights', 'biases')
+    """
+
+    out_dir: str | None = _argument(_location)
+    export_tensorboard: bool = _argument(validation.boolean, False)
+    tensorboard_dir: str | None = _argument(_location)
+    dry_run: bool = _argument(validation.boolean, False)
+    reduction_config: ReductionConfig = _argument(_reduction_config)  # noqa: RUF009
+    save_config: SaveConfig = _argument(lambda _, value: SaveConfig.parse(value))  # noqa: RUF009
+    include_regex: tuple[str, ...] = _argument(_regexes)
+    include_collections: tuple[str, ...] = _argument(_collection_names)
+    save_all: bool = _argument(validation.boolean, False)
+    include_workers: str = _argument(_one_of("one", "all"), "one")
+    worker: str | None = _argument(_optional(validation.text))
+    format: str | None = _argument(_optional(_one_of(*FORMATS)))
+    queue_bytes: int = _argument(
+        lambda key, value: validation.whole_number(key, value, minimum=1), DEFAULT_QUEUE_BYTES
+    )
+    flush_seconds: float | None = _argument(_optional(validation.seconds))
+    on_error: str = _argument(_one_of("warn", "raise"), "warn")
+    # Rules and actions are not shown: they may hold addresses and secrets.
+    rules: tuple[Any, ...] = _argument(lambda _, value: rule_list(value), show=False)
+    on_finding: str = _argument(_one_of("warn", "stop"), "warn")
+    before_update: bool = _argument(validation.boolean, False)
+    actions: Any = _argument(lambda _, value: value, show=False)  # noqa: RUF009
+    resume: bool = _argument(validation.boolean, False)
+    overwrite: bool = _argument(validation.boolean, False)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        fields = {each.name: each for each in dataclasses.fields(self)}
+        if len(args) > len(fields):
+            raise SMDebugTypeError(f"Expected at most {len(fields)} arguments, got {len(args)}")
+        given = dict(zip(fields, args, strict=False))
+        for name in kwargs:
+            if name not in fields:
+                near = validation.did_you_mean(name, fields)
+                raise SMDebugTypeError(f"Unknown argument {name!r}.{near}")
+            if name in given:
+                raise SMDebugTypeError(f"The argument {name!r} is given twice")
+        given.update(kwargs)
+        for name, each in fields.items():
+            value = each.metadata["check"](name, given.get(name, each.default))
+            object.__setattr__(self, name, value)
+        # Not a field: it is about an argument, and no argument itself.
+        object.__setattr__(self, "_scheduled", given.get("save_config") is not None)
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Refuse arguments that contradict another one, or have no effect without it."""
+        if self.resume and self.overwrite:
             raise SMDebugValueError(
-                # Without the value: actions hold addresses and secrets.
-                f"{key} must be given with rules, got no rules; name some, such as "
-                'rules=["NonFinite"]'
+                "resume and overwrite must not be given together: one continues the run in "
+                "out_dir, the other one deletes it"
             )
+        if self.rules:
+            return
+        for name in ("on_finding", "before_update", "actions"):
+            if getattr(self, name) != getattr(type(self), name):
+                # Without the value: actions hold addresses and secrets.
+                raise SMDebugValueError(
+                    f'{name} has no effect without rules. Name some, such as rules=["NonFinite"]'
+                )
 
+    def saving_every(self, interval: int) -> HookOptions:
+        """Return options with this save interval, unless a `save_config` was given."""
+        if self.scheduled or interval == DEFAULT_SAVE_CONFIG_INTERVAL:
+            return self
+        return self._with("save_config", SaveConfig(save_interval=interval))
 
-def _optional_seconds(key: str, value: object) -> float | None:
-    return None if value is None else validation.seconds(key, value)
+    def with_tensorboard(self, directory: str | None) -> HookOptions:
+        """Return options with this `tensorboard_dir`; the same ones when it is None."""
+        return self if directory is None else self._with("tensorboard_dir", directory)
+
+    def _with(self, name: str, value: object) -> HookOptions:
+        options = copy.copy(self)
+        object.__setattr__(options, name, value)
+        return options
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether a `save_config` was given; rules have save intervals of their own otherwise."""
+        return bool(vars(self)["_scheduled"])
+
+    @property
+    def run_dir(self) -> str | None:
+        """The directory or URL of the run: `out_dir`, or the default one in a SageMaker job."""
+        default = DEFAULT_SAGEMAKER_OUTDIR if environment.in_sagemaker() else None
+        return default if self.out_dir is None else self.out_dir
+
+    @property
+    def tensorboard_path(self) -> str | None:
+        """The directory or URL of TensorBoard files; None when none are written."""
+        if self.tensorboard_dir is not None:
+            return self.tensorboard_dir
+        if not self.export_tensorboard or self.run_dir is None:
+            return None
+        return f"{self.run_dir.rstrip('/')}/tensorboard"

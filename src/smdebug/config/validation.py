@@ -22,6 +22,18 @@ def short_repr(value: object) -> str:
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
 
 
+def did_you_mean(given: object, known: Iterable[str], cutoff: float = _NEAR) -> str:
+    """Return a sentence that offers the nearest known name, or nothing if none is near.
+
+    Example:
+        >>> did_you_mean("gradient", ["weights", "gradients"])
+        " Did you mean 'gradients'?"
+    """
+    by_lower_case = {key.lower(): key for key in known}
+    near = difflib.get_close_matches(str(given).lower(), by_lower_case, n=1, cutoff=cutoff)
+    return f" Did you mean {by_lower_case[near[0]]!r}?" if near else ""
+
+
 def whole_number(key: str, value: object, minimum: int = 0) -> int:
     """Returns `int(value)`: `5`, `"5"` and `5.7` pass; a bool, NaN or too small a number does not.
 

@@ -5,7 +5,7 @@ from smdebug.config.environment import (
     DEFAULT_CONFIG_FILE_PATH,
     DEFAULT_TENSORBOARD_CONFIG_FILE_PATH,
 )
-from smdebug.config.json_config import DEFAULT_SAGEMAKER_OUTDIR
+from smdebug.config.options import DEFAULT_SAGEMAKER_OUTDIR
 
 __all__ = [
     "CHECKPOINT_CONFIG_FILE_PATH_ENV_STR",

@@ -7,12 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from smdebug.config import environment
-from smdebug.config.json_config import (
-    DEFAULT_SAGEMAKER_OUTDIR,
-    parse_json_config,
-    read_json_object,
-    unwrapped,
-)
+from smdebug.config.json_config import parse_json_config, read_json_object, unwrapped
+from smdebug.config.options import DEFAULT_SAGEMAKER_OUTDIR
 from smdebug.core.config_constants import CONFIG_FILE_PATH_ENV_STR
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from smdebug.config.collection import CollectionKeys
-from smdebug.config.collection_manager import CollectionManager
+from smdebug.config.collection_manager import CollectionManager, check_included
 from smdebug.exceptions import InvalidCollectionConfiguration
 from smdebug.hook.plan import SavePlan
 from smdebug.hook.rule_collections import add_rule_collections
@@ -49,6 +49,8 @@ class HookCollections:
     ) -> None:
         self._adapter = adapter
         self._options = options
+        known = adapter.default_collections
+        check_included(options.include_collections, known, prepared.get_collections())
         self.manager = self._new_manager(prepared)
         self.included = {*options.include_collections, *adapter.always_saved}
         if options.include_regex:

@@ -79,6 +79,7 @@ class BaseHook:
         actions: what else to do when a rule finds something, such as `[{"name": "webhook",
             "endpoint": "https://..."}]`.
         resume: continue after the last step of the run in `out_dir`, finished or not.
+        overwrite: delete the finished or interrupted run in `out_dir` first.
 
     Raises:
         SMDebugRuntimeError: there is no out_dir; it holds a finished run; another live process
@@ -125,6 +126,7 @@ class BaseHook:
         before_update: bool = False,
         actions: Any = None,
         resume: bool = False,
+        overwrite: bool = False,
     ) -> None:
         given = dict(locals())
         arguments = {each.name: given[each.name] for each in dataclasses.fields(HookOptions)}

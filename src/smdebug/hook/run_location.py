@@ -1,13 +1,13 @@
-"""The place a hook saves to: which it is, whether it is free, and opening it."""
+"""The directory or bucket a hook writes to: find it, check that it is free, open it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from smdebug.config import environment
-from smdebug.config.json_config import DEFAULT_SAGEMAKER_OUTDIR
 from smdebug.exceptions import SMDebugRuntimeError
 from smdebug.hook.output import RunOutput
+from smdebug.hook.overwrite import overwrite_run
 from smdebug.hook.sinks.sagemaker_metrics import SagemakerMetricsFile
 from smdebug.hook.sinks.tensorboard import TensorboardSink
 from smdebug.hook.worker import CHIEF_WORKER
@@ -20,56 +20,55 @@ from smdebug.storage.writer_lock import WriterLock
 if TYPE_CHECKING:
     from smdebug.config.options import HookOptions
     from smdebug.hook.sinks.base import StepSink
+    from smdebug.hook.worker import Worker
     from smdebug.storage.stores.base import Store
 
 
 def resolve_out_dir(options: HookOptions) -> str:
-    """Returns the directory or URL to save to.
+    """Return the directory or URL to save to.
 
     Raises:
         SMDebugRuntimeError: there is none.
     """
-    if options.out_dir is not None:
-        return options.out_dir
-    if environment.in_sagemaker():
-        return DEFAULT_SAGEMAKER_OUTDIR
-    raise SMDebugRuntimeError(
-        "out_dir must be a directory or a URL to save to, got None; give the hook an out_dir"
-    )
+    if options.run_dir is None:
+        raise SMDebugRuntimeError("out_dir is required: a directory or a URL to save to")
+    return options.run_dir
 
 
-def require_free(store: Store, options: HookOptions, out_dir: str, worker: str) -> bool:
-    """Refuses a directory in which this worker has finished, or another process is at work.
+def require_free(store: Store, options: HookOptions, out_dir: str, worker: Worker) -> bool:
+    """Check that a worker may write to a store, and delete the run there if it is to be replaced.
 
     Args:
-        store: where the run is.
-        options: everything the hook was told.
-        out_dir: what the place is called.
-        worker: who is to write.
+        store: the store of the run.
+        options: the arguments of the hook.
+        out_dir: the store's name in messages.
+        worker: the worker that is to write.
 
     Returns:
-        Whether there is a run that was interrupted, with the mark of an end that is none.
+        Whether there is an interrupted run, whose end marker does not end it.
 
     Raises:
-        SMDebugRuntimeError: the place is taken.
-        StoreError: an object store is not there, gives no answer, or says no.
+        SMDebugRuntimeError: the worker has finished a run there, or a live process writes to it.
+        StoreError: an object store does not exist, does not answer or denies access.
     """
-    WriterLock(store, worker).check()
+    WriterLock(store, worker.name).check()
     if options.tensorboard_path is not None:
         next(open_store(options.tensorboard_path).list(END_KEY), None)
     if options.tensorboard_dir is None:
-        # In a run that somebody else began, it may be a link to somewhere else.
+        # In a run of unknown origin the folder may be a link to another directory.
         store.path(f"{TENSORBOARD_FOLDER}/x")
+    if options.overwrite:
+        overwrite_run(store, out_dir, worker)
+        return False
     if options.resume or not _holds(store, END_KEY):
         return False
     mark = EndMarker.of(store)
     if mark is not None and mark.interrupted:
         return True
-    if any(_holds(store, collections_key(worker, classic)) for classic in (False, True)):
+    if any(_holds(store, collections_key(worker.name, classic)) for classic in (False, True)):
         raise SMDebugRuntimeError(
-            f"out_dir must be a directory without a finished run, got {out_dir}, which "
-            f"has one ({END_KEY}); choose another directory, remove that one, or give "
-            "resume=True to go on with it"
+            f"{out_dir} already contains a finished run. Use another out_dir, pass overwrite=True "
+            "to replace it, or resume=True to continue it."
         )
     return False
 
@@ -77,14 +76,14 @@ def require_free(store: Store, options: HookOptions, out_dir: str, worker: str) 
 def open_run(
     store: Store, options: HookOptions, worker: str, format: str, reopen: bool
 ) -> RunOutput:
-    """Opens the run for a worker, and takes the claim on it.
+    """Open the run for a worker, and take its writer lock.
 
     Args:
-        store: where the run is.
-        options: everything the hook was told.
-        worker: who writes.
+        store: the store of the run.
+        options: the arguments of the hook.
+        worker: the name of the worker.
         format: "v1" or "v2".
-        reopen: as `RunWriter` takes it.
+        reopen: as in `RunWriter`.
 
     Raises:
         SMDebugRuntimeError: another live process writes to the run as this worker.
@@ -101,7 +100,7 @@ def open_run(
 
 
 def _exports(options: HookOptions, worker: str) -> list[StepSink]:
-    """What is told of the steps besides the run."""
+    """Return what receives the steps besides the run."""
     found: list[StepSink] = []
     directory = environment.metrics_directory()
     if directory is not None:

@@ -74,9 +74,7 @@ class RunSession:
         """
         writes = not self._options.dry_run and self._is_writer(worker)
         if writes:
-            self._was_interrupted = require_free(
-                self.store, self._options, self.out_dir, worker.name
-            )
+            self._was_interrupted = require_free(self.store, self._options, self.out_dir, worker)
         saved = self.resume.restore(worker.name, worker.workers)
         if writes:
             # Now, and not in the middle of the first steps.

@@ -66,6 +66,7 @@ class TensorflowHook(BaseHook):
         actions: what else to do when a rule finds something, such as `[{"name": "webhook",
             "endpoint": "https://..."}]`.
         resume: go on behind the last step that the run in `out_dir` holds, finished or not.
+        overwrite: delete the finished or interrupted run in `out_dir` first.
 
     Raises:
         SMDebugRuntimeError: there is no out_dir; it holds a finished run; another live process
@@ -98,12 +99,13 @@ class TensorflowHook(BaseHook):
         before_update: bool = False,
         actions: Any = None,
         resume: bool = False,
+        overwrite: bool = False,
     ) -> None:
         options = HookOptions(
             out_dir, export_tensorboard, tensorboard_dir, dry_run, reduction_config, save_config,
             include_regex, include_collections, save_all, include_workers, worker, format,
             queue_bytes, flush_seconds, on_error, rules, on_finding, before_update, actions,
-            resume,
+            resume, overwrite,
         )  # fmt: skip
         self._said: set[str] = set()
         self._set_up()

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from smdebug.config import validation
 from smdebug.exceptions import SMDebugValueError
-from smdebug.hook.module_api import del_hook, set_hook
-from smdebug.hook.module_api import ModuleApi
+from smdebug.hook.module_api import ModuleApi, del_hook, set_hook
 from smdebug.tensorflow.collection import Collection
 from smdebug.tensorflow.hook import TensorflowHook
 from smdebug.tensorflow.keras import KerasHook

@@ -145,7 +145,7 @@ def of_collection(
             f"{meant(given, collections)}"
         )
     collection = collections[given] if isinstance(given, str) else given
-    return [name for name in known if collection.matches(name)]
+    return collection.filter(known)
 
 
 def names_in(trial: Trial, mode: ModeKeys) -> list[str]:
@@ -184,7 +184,7 @@ def course_names(trial: Trial, mode: ModeKeys) -> list[str]:
     known = names_in(trial, mode)
     for key in _COURSES:
         collection = trial.collections().get(key)
-        found = [name for name in known if collection is not None and collection.matches(name)]
+        found = [] if collection is None else collection.filter(known)
         if found:
             return in_order(trial, found)
     some = ", ".join(known[:3]) + (", ..." if len(known) > 3 else "")
@@ -236,11 +236,7 @@ def _filled(trial: Trial, given: str | Collection, known: list[str]) -> list[str
     """What a collection holds, which must be something."""
     found = of_collection(trial, given, known)
     if not found:
-        filled = [
-            name
-            for name, each in trial.collections().items()
-            if any(each.matches(one) for one in known)
-        ]
+        filled = [name for name, each in trial.collections().items() if each.filter(known)]
         name = given if isinstance(given, str) else given.name
         raise SMDebugValueError(
             f"the collection {name} holds no tensor in trial {trial.name}; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from smdebug.config.collection_manager import CollectionManager
-from smdebug.config.untrusted_regex import Work
+from smdebug.config.untrusted_regex import UntrustedRegexes
 from smdebug.exceptions import SMDebugValueError
 
 
@@ -18,8 +18,7 @@ class RunCollections:
     def __init__(self) -> None:
         self._files: dict[str, dict[str, Any]] = {}
         self._managers: dict[str, CollectionManager] = {}
-        # A run is other people's, and so are its regexes.
-        self._work = Work()
+        self._regexes = UntrustedRegexes()
 
     def take(self, files: dict[str, dict[str, Any]]) -> None:
         """Takes over the parsed files of the workers, as far as they are new."""
@@ -27,7 +26,7 @@ class RunCollections:
             if self._files.get(worker) == content:
                 continue
             self._files[worker] = content
-            manager = _manager(worker, content, self._work)
+            manager = _manager(worker, content, self._regexes)
             if worker in self._managers:
                 # The job has only added names; what a script did to its collections stays.
                 _add_names(self._managers[worker], manager)
@@ -55,9 +54,9 @@ class RunCollections:
         return first
 
 
-def _manager(worker: str, content: dict[str, Any], work: Work) -> CollectionManager:
+def _manager(worker: str, content: dict[str, Any], regexes: UntrustedRegexes) -> CollectionManager:
     try:
-        return CollectionManager.from_json_dict(content, work)
+        return CollectionManager.from_json_dict(content, regexes)
     except RecursionError as error:
         raise SMDebugValueError(
             f"the collections file of {worker} must hold lists of names, got lists in lists deeper "

@@ -157,7 +157,7 @@ def _findings(trial: Trial) -> str:
 
 def _losses(trial: Trial) -> str:
     collection = trial.collections().get(CollectionKeys.LOSSES)
-    names = [name for name in _names(trial) if collection is not None and collection.matches(name)]
+    names = [] if collection is None else collection.filter(_names(trial))
     if not names:
         return _quiet("none were saved")
     lines = [

@@ -336,7 +336,7 @@ class Trial:
             names = {name for name in names if any(each.search(name) for each in compiled)}
         if collection is not None:
             chosen = self._collection_of(collection)
-            names = {name for name in names if chosen.matches(name)}
+            names = set(chosen.filter(names))
         if not names:
             logger.warning("no tensor of trial %s matches", self.name)
         return sorted(names)

@@ -21,8 +21,8 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.options import DEFAULT_QUEUE_BYTES, HookOptions
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.exceptions import SMDebugTypeError
-from smdebug.hook.hook import BaseHook
 from smdebug.hook.capture import ArrayCapture
+from smdebug.hook.hook import BaseHook
 from smdebug.hook.worker import Worker
 from smdebug.xgboost.data import Data
 from smdebug.xgboost.explain import AverageShap, FullShap, Labels, Predictions
@@ -97,6 +97,7 @@ class Hook(BaseHook, TrainingCallback):
             spread over all. They take long.
         resume: go on with the run in `out_dir`, finished or not. Steps are the rounds of the model,
             as always: train on from it with `xgb_model`.
+        overwrite: delete the finished or interrupted run in `out_dir` first.
 
     Raises:
         SMDebugRuntimeError: there is no out_dir; it holds a finished run; another live process
@@ -144,6 +145,7 @@ class Hook(BaseHook, TrainingCallback):
         actions: Any = None,
         shap_samples: int = DEFAULT_SHAP_SAMPLES,
         resume: bool = False,
+        overwrite: bool = False,
     ) -> None:
         if validation.boolean("before_update", before_update):
             self._refuse_before_update()
@@ -153,7 +155,7 @@ class Hook(BaseHook, TrainingCallback):
             None if ignored else reduction_config, save_config,
             include_regex, include_collections, save_all, include_workers, worker, format,
             queue_bytes, flush_seconds, on_error, rules, on_finding, before_update, actions,
-            resume,
+            resume, overwrite,
         )  # fmt: skip
         # Before anything is opened: they may make no sense.
         self.hyperparameters = hyperparameters

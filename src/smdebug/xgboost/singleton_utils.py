@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from smdebug.config.collection import Collection
-from smdebug.hook.module_api import del_hook, set_hook
-from smdebug.hook.module_api import ModuleApi
+from smdebug.hook.module_api import ModuleApi, del_hook, set_hook
 from smdebug.xgboost.hook import Hook
 
 if TYPE_CHECKING:

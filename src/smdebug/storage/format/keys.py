@@ -109,6 +109,14 @@ def parse_event_seq(key: str, worker: str) -> int | None:
     return int(match[2]) if match and unquote(match[3]) == worker else None
 
 
+def parse_event_worker(key: str) -> str | None:
+    """Return the worker that wrote an event file; None if the key is not that of an event file."""
+    if match := _V2_EVENTS.match(key):
+        return unquote(match[3])
+    match = _V1_EVENTS.match(key)
+    return worker_from_text(match[2]) if match else None
+
+
 def event_format(key: str) -> str | None:
     """The format of an event file by its name, "v1" or "v2"; None when it is no event file."""
     if _V2_EVENTS.match(key):
