@@ -1,34 +1,39 @@
-"""Tapes that tell what they do: the same objects, of a class made for them."""
+"""Tapes that report what they do: the same objects, of a class made for them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smdebug.tensorflow.recording import no_autograph
+from smdebug.tensorflow.keras.recording import no_autograph
 
 if TYPE_CHECKING:
-    from smdebug.tensorflow.tape import TapeSteps
+    from smdebug.tensorflow.keras.tape import TapeSteps
 
-# The class of tapes that tell, for each class of tapes.
+# The recording class for each class of tapes.
 _classes: dict[Any, Any] = {}
 
 
-def make_tell(tape: Any) -> None:
-    """Makes a tape tell those in its list `smdebug_steps` what it does."""
+def make_recording(tape: Any, steps: list[TapeSteps]) -> None:
+    """Make a tape report to these steps, besides those it reports to already."""
     kind = type(tape)
     if kind not in _classes.values():
         if kind not in _classes:
-            _classes[kind] = _telling(kind)
+            _classes[kind] = _recording_class(kind)
         tape.__class__ = _classes[kind]
+    tape.smdebug_steps = steps
 
 
-def _telling(kind: Any) -> Any:
-    """Makes a class of tapes that tell what they do."""
+def steps_of(tape: Any) -> list[TapeSteps]:
+    """Return the steps that a tape reports to."""
+    steps: list[TapeSteps] = getattr(tape, "smdebug_steps", [])
+    return steps
 
-    class TellingTape(kind):
+
+def _recording_class(kind: Any) -> Any:
+    class RecordingTape(kind):
         smdebug_steps: list[TapeSteps]
-        # A Jacobian is many gradients, of which none is the loss's.
-        smdebug_quiet = False
+        # A Jacobian computes many gradients, none of which is that of a loss.
+        smdebug_paused = False
 
         @no_autograph
         def __enter__(self) -> Any:
@@ -46,26 +51,26 @@ def _telling(kind: Any) -> Any:
         @no_autograph
         def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             result = super().gradient(target, sources, *args, **kwargs)
-            if not self.smdebug_quiet:
+            if not self.smdebug_paused:
                 for steps in self.smdebug_steps:
                     steps.gradient(target, sources, result)
             return result
 
         @no_autograph
         def jacobian(self, *args: Any, **kwargs: Any) -> Any:
-            return self._quietly(super().jacobian, args, kwargs)
+            return self._paused(super().jacobian, args, kwargs)
 
         @no_autograph
         def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
-            return self._quietly(super().batch_jacobian, args, kwargs)
+            return self._paused(super().batch_jacobian, args, kwargs)
 
         @no_autograph
-        def _quietly(self, compute: Any, args: Any, kwargs: Any) -> Any:
-            self.smdebug_quiet = True
+        def _paused(self, compute: Any, args: Any, kwargs: Any) -> Any:
+            self.smdebug_paused = True
             try:
                 return compute(*args, **kwargs)
             finally:
-                self.smdebug_quiet = False
+                self.smdebug_paused = False
 
-    TellingTape.__name__ = kind.__name__
-    return TellingTape
+    RecordingTape.__name__ = kind.__name__
+    return RecordingTape
