@@ -427,6 +427,7 @@ class BaseHook:
         prepared = type(self).prepared
         self._set_pipeline(Pipeline(self.adapter_class, options, MemoryStore(), "", prepared))
         self._pipeline.lifecycle.after_fork()
+        self._pipeline.lifecycle.closed = True
 
     def __deepcopy__(self: _Hook, memo: dict[int, Any]) -> _Hook:
         return self
