@@ -1092,6 +1092,40 @@ def test_a_pickled_hook_is_empty_and_does_no_harm(tmp_path: Path) -> None:
     assert smd.create_trial(tmp_path / "run").steps(TRAIN) == list(range(6))
 
 
+def test_a_pickled_hook_answers_every_method(tmp_path: Path) -> None:
+    model, optimizer = build(), keras.optimizers.SGD()
+    with hooked(tmp_path / "run") as hook:
+        loaded = pickle.loads(pickle.dumps(hook))
+    assert loaded.model is None
+    loaded.register_model(model)
+    assert loaded.wrap_optimizer(optimizer) is optimizer
+    tape = tf.GradientTape()
+    assert loaded.wrap_tape(tape) is tape
+    variable = tf.Variable(3.0)
+    with tape:
+        loss = variable * variable
+    assert tape.gradient(loss, variable).numpy() == 6.0
+    for mode in smd.modes:
+        loaded.set_mode(mode)
+        assert loaded.mode is mode
+        loaded.save_tape_logs(loss, loss)
+        loaded.record_tensor_value("accuracy", loss)
+        loaded.set_gradients(gradients_and_variables=[(loss, variable)])
+        loaded.save_scalar("scalar", 1.0)
+        loaded.save_tensor("tensor", loss)
+    loaded.set_optimizer_variables([variable])
+    assert not loaded.should_save_layer("first")
+    loaded.get_collection("mine").add(variable)
+    loaded.step = 7
+    assert loaded.step == 7
+    assert loaded.stats().saved_steps == 0
+    assert loaded.worker == "worker_0"
+    assert loaded.findings() == []
+    loaded.export_collections()
+    loaded.flush()
+    loaded.close()
+
+
 def test_a_model_that_holds_its_hook(tmp_path: Path) -> None:
     model = build()
     model.hook = hooked(tmp_path / "run")

@@ -10,7 +10,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smdebug.tensorflow.layers import ModelNames, distinct, variable_name
+from smdebug.tensorflow.keras.layers import ModelNames, distinct, variable_name
 from smdebug.tensorflow.naming import (
     KERAS_COLLECTIONS,
     LAYER_TENSORS,

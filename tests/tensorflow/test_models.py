@@ -35,7 +35,7 @@ from tests.tensorflow.models import (
 )
 
 from smdebug import modes
-from smdebug.tensorflow.recording import Recording
+from smdebug.tensorflow.keras.recording import Recording
 
 if TYPE_CHECKING:
     from pathlib import Path

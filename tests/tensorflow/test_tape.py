@@ -34,7 +34,9 @@ from tests.tensorflow.models import SEED_WARNING
 
 import smdebug.tensorflow as smd
 from smdebug.config.collection import Collection
+from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import RuleEvaluationConditionMet, SMDebugTypeError
+from smdebug.tensorflow.keras.adapter import KerasAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -1092,6 +1094,68 @@ def test_a_hook_may_be_closed_inside_of_a_tape(tmp_path: Path) -> None:
     assert keras.layers.Layer.__call__ is before
     assert tape.gradient(loss, model.trainable_variables)[0] is not None
     assert hook._pipeline.errors.failure is None
+
+
+@pytest.mark.parametrize("options", [{}, {"save_all": False, "include_collections": ["weights"]}])
+def test_names_are_matched_with_regexes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    matches, serialized = [], []
+    match, to_json = Collection.matches, CollectionManager.to_json
+
+    def counted_match(self: Collection, tensor_name: str) -> bool:
+        matches.append(tensor_name)
+        return match(self, tensor_name)
+
+    def counted_to_json(self: CollectionManager) -> str:
+        serialized.append(self)
+        return to_json(self)
+
+    monkeypatch.setattr(Collection, "matches", counted_match)
+    monkeypatch.setattr(CollectionManager, "to_json", counted_to_json)
+    model = make_model()
+    optimizer = keras.optimizers.Adam(0.1)
+    # Some versions of Keras create the variables of an optimizer at its first update.
+    optimizer.build(model.trainable_variables)
+    hook = make_hook(tmp_path, **options)
+    hook.register_model(model)
+    hook.wrap_optimizer(optimizer)
+    counts = []
+
+    def count(number: int, batch: Any, predictions: Any) -> None:
+        hook.save_tape_logs(batch, predictions)
+        counts.append((len(matches), len(serialized)))
+
+    train(model, hook.wrap_tape, optimizer=optimizer, each=count)
+    assert counts[0][0] > 0
+    # The collections file is written when the first step is handed over.
+    assert counts[-1][0] == counts[0][0]
+    assert counts[-1][1] <= counts[0][1] + 1
+    trial = closed(hook)
+    states = trial.tensor_names(collection="optimizer_variables", step=3, mode=TRAIN)
+    assert len(states) >= (10 if not options else 0)
+
+
+def test_time_in_nested_sections_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, captures = [0.0], []
+    capture = KerasAdapter.capture
+
+    def slow_capture(self: KerasAdapter, name: str, *args: Any, **kwargs: Any) -> Any:
+        now[0] += 1.0
+        captures.append(name)
+        return capture(self, name, *args, **kwargs)
+
+    monkeypatch.setattr(KerasAdapter, "capture", slow_capture)
+    monkeypatch.setattr("smdebug.hook.errors.time.perf_counter", lambda: now[0])
+    hook = make_hook(tmp_path)
+    hook.register_model(make_model())
+    train(hook._adapter.registered, hook.wrap_tape)
+    assert len(captures) > 20
+    assert hook.stats().seconds == len(captures)
+    monkeypatch.undo()
+    hook.close()
 
 
 def test_a_failure_to_save_does_not_reach_training(

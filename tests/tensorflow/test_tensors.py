@@ -17,9 +17,9 @@ from smdebug.storage.batch import StepBatch
 from smdebug.tensorflow.tensors import (
     DeviceTensorCapture,
     TensorCapture,
+    capture_tensor,
     device_reductions,
     is_finite,
-    take,
     to_array,
     value_of,
 )
@@ -41,7 +41,7 @@ RAW = SaveRequest(True, (), ("all",))
 pytestmark = pytest.mark.filterwarnings("ignore:non-integer arguments to randrange")
 
 
-def taken_entry(kind: Any, tensor: Any, want: SaveRequest) -> Any:
+def captured_entry(kind: Any, tensor: Any, want: SaveRequest) -> Any:
     batch = StepBatch(0, ModeKeys.TRAIN, 0, [])
     kind("x", tensor, want).finish(batch)
     (entry,) = batch.entries
@@ -64,7 +64,7 @@ class TestTakenDeviceTensor(AdapterContract):
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
         want = SaveRequest(False, names, ("all",))
-        return dict(taken_entry(DeviceTensorCapture, tf.constant(array), want).reductions)
+        return dict(captured_entry(DeviceTensorCapture, tf.constant(array), want).reductions)
 
 
 class TestTakenTensor(AdapterContract):
@@ -72,7 +72,7 @@ class TestTakenTensor(AdapterContract):
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
         want = SaveRequest(False, names, ("all",))
-        return dict(taken_entry(TensorCapture, tf.constant(array), want).reductions)
+        return dict(captured_entry(TensorCapture, tf.constant(array), want).reductions)
 
 
 def test_all_reductions_at_once_are_those_one_by_one() -> None:
@@ -84,24 +84,24 @@ def test_all_reductions_at_once_are_those_one_by_one() -> None:
 
 def test_the_numbers_of_a_device_come_with_shape_and_type() -> None:
     tensor = tf.constant([[1.0, -2.0]], tf.bfloat16)
-    entry = taken_entry(DeviceTensorCapture, tensor, SaveRequest(True, ("max", "l1"), ("all",)))
+    entry = captured_entry(DeviceTensorCapture, tensor, SaveRequest(True, ("max", "l1"), ("all",)))
     assert entry.reductions == {"max": 1.0, "l1": 3.0}
     assert entry.shape == (1, 2)
     assert entry.dtype == "bfloat16"
     assert entry.value is not None
     assert entry.value.dtype == ml_dtypes.bfloat16
-    alone = taken_entry(DeviceTensorCapture, tensor, SaveRequest(False, ("max",), ("all",)))
+    alone = captured_entry(DeviceTensorCapture, tensor, SaveRequest(False, ("max",), ("all",)))
     assert alone.value is None
-    raw = taken_entry(DeviceTensorCapture, tensor, RAW)
+    raw = captured_entry(DeviceTensorCapture, tensor, RAW)
     assert raw.reductions == {}
 
 
 def test_totals_and_items_say_what_was_taken() -> None:
     want = SaveRequest(True, ("max", "min"), ("a", "b"))
     for kind in (TensorCapture, DeviceTensorCapture):
-        taken = kind("x", tf.ones(10), want)
-        assert list(taken.items()) == [("x", want, 56)]
-        assert list(taken.totals()) == [(("a", "b"), 1, 56)]
+        captured = kind("x", tf.ones(10), want)
+        assert list(captured.items()) == [("x", want, 56)]
+        assert list(captured.totals()) == [(("a", "b"), 1, 56)]
 
 
 def test_numbers_of_what_has_more_than_float32_can_count() -> None:
@@ -223,7 +223,7 @@ def test_reductions_on_a_device_are_those_of_the_host(name: str) -> None:
     want = SaveRequest(False, tuple(wanted), ("all",))
     with np.errstate(all="ignore"):
         expected = compute_reductions(value, tuple(wanted))
-    found = dict(taken_entry(DeviceTensorCapture, tf.constant(value), want).reductions)
+    found = dict(captured_entry(DeviceTensorCapture, tf.constant(value), want).reductions)
     assert found.keys() == expected.keys()
     for key, number in expected.items():
         if key.removeprefix("abs_") == "prod" and name in ("large", "uint8"):
@@ -239,9 +239,9 @@ def test_reductions_on_a_device_are_those_of_the_host(name: str) -> None:
 
 
 def test_what_is_no_dense_tensor_is_left_out() -> None:
-    assert take("x", tf.Variable([1.0]).handle, RAW) is None
+    assert capture_tensor("x", tf.Variable([1.0]).handle, RAW) is None
     dataset = tf.data.Dataset.range(3)
-    assert take("x", dataset._variant_tensor, RAW) is None
+    assert capture_tensor("x", dataset._variant_tensor, RAW) is None
 
 
 class Rows(keras.Model):
@@ -427,10 +427,10 @@ def test_fit_leaves_values_that_were_read(options: dict[str, Any]) -> None:
 def test_later_updates_do_not_reach_what_was_taken() -> None:
     for kind in (TensorCapture, DeviceTensorCapture):
         variable = tf.Variable(tf.ones(4))
-        taken = kind("x", value_of(variable), SaveRequest(True, ("max",), ("all",)))
+        captured = kind("x", value_of(variable), SaveRequest(True, ("max",), ("all",)))
         variable.assign(tf.zeros(4))
         batch = StepBatch(0, ModeKeys.TRAIN, 0, [])
-        taken.finish(batch)
+        captured.finish(batch)
         assert batch.entries[0].reductions == {"max": 1.0}
         assert batch.entries[0].value is not None
         assert batch.entries[0].value.all()
@@ -438,11 +438,11 @@ def test_later_updates_do_not_reach_what_was_taken() -> None:
 
 def test_an_array_of_numpy_is_copied() -> None:
     array = np.ones(3)
-    taken = take("x", array, RAW)
-    assert taken is not None
+    captured = capture_tensor("x", array, RAW)
+    assert captured is not None
     array[:] = 0
     batch = StepBatch(0, ModeKeys.TRAIN, 0, [])
-    taken.finish(batch)
+    captured.finish(batch)
     assert batch.entries[0].value is not None
     assert batch.entries[0].value.all()
 

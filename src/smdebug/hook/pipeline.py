@@ -210,9 +210,15 @@ class Pipeline:
 
     # ---- tensors
 
-    def offer(self, name: str, tensor: Any) -> None:
-        """Capture a tensor of the current step, if it is saved at it."""
-        current = self.captures.current
+    def offer(self, name: str, tensor: Any, target: StepCapture | None = None) -> None:
+        """Capture a tensor, if it is saved at its step.
+
+        Args:
+            name: the tensor's name.
+            tensor: a tensor of the framework.
+            target: its step; None for the current one. An earlier step must be handed over again.
+        """
+        current = self.captures.current if target is None else target
         if current is None or current.plan is None:
             return
         request = current.plan.request(name)

@@ -1,4 +1,4 @@
-"""Which TensorFlow and which Keras there are.
+"""The installed TensorFlow and Keras.
 
 Keras 3 also runs on PyTorch and JAX, where TensorFlow may not be installed.
 """
@@ -19,18 +19,18 @@ except ImportError:
 
 
 def keras_backend() -> str:
-    """Returns what Keras computes with: "tensorflow", "torch" or "jax"."""
+    """Return the backend of Keras: "tensorflow", "torch" or "jax"."""
     name: str = keras.backend.backend()
     return name
 
 
 def is_keras_3() -> bool:
-    """Whether Keras is the one that has several backends."""
+    """Return whether Keras is version 3, which has several backends."""
     return hasattr(keras, "ops")
 
 
 def flatten(structure: Any) -> list[Any]:
-    """Returns what lists, tuples and dicts hold, in the order Keras has it."""
+    """Return the leaves of lists, tuples and dicts, in the order of Keras."""
     if hasattr(keras, "tree"):
         leaves: list[Any] = keras.tree.flatten(structure)
         return leaves
@@ -38,18 +38,25 @@ def flatten(structure: Any) -> list[Any]:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is a dense tensor with numbers in it, or one that stands for them."""
+    """Return whether a value is a dense tensor of the backend, symbolic or not."""
     if keras_backend() == "tensorflow":
         return isinstance(value, tf.Tensor)
-    return hasattr(value, "dtype") and hasattr(value, "shape") and not _is_symbolic(value)
+    is_keras_tensor = type(value).__name__ == "KerasTensor"
+    return hasattr(value, "dtype") and hasattr(value, "shape") and not is_keras_tensor
 
 
-def _is_symbolic(value: Any) -> bool:
-    return type(value).__name__ == "KerasTensor"
+def is_sparse(value: Any) -> bool:
+    """Return whether a value is a gradient of which only some rows are stored."""
+    return tf is not None and isinstance(value, tf.IndexedSlices)
+
+
+def is_composite(value: Any) -> bool:
+    """Return whether a value is a ragged or a sparse tensor."""
+    return tf is not None and isinstance(value, tf.RaggedTensor | tf.SparseTensor)
 
 
 def is_variable(value: Any) -> bool:
-    """Whether a value is a variable of TensorFlow or of Keras."""
+    """Return whether a value is a variable of TensorFlow or Keras."""
     if tf is not None and isinstance(value, tf.Variable):
         return True
     return hasattr(value, "assign") and hasattr(value, "trainable") and hasattr(value, "shape")

@@ -1,4 +1,4 @@
-"""Collections that also take layers, variables and tensors of TensorFlow."""
+"""Collections that also hold layers, variables and tensors of TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ if TYPE_CHECKING:
 class Collection(BaseCollection):
     """A named set of tensors; see `smdebug.Collection`.
 
-    Variables of a Keras model get their names when the model is known, which may be later.
+    Variables and layers of a Keras model are named once the model is known.
 
     Example:
         >>> collection = Collection("first")
         >>> collection.add_keras_layer(keras.layers.Dense(2, name="first"))  # doctest: +SKIP
     """
 
-    # Set per instance on first use, so that what the base class does with fields stays simple.
     _variables: tuple[Any, ...] = ()
     _layers: tuple[tuple[Any, tuple[str, ...]], ...] = ()
 
     def add(self, tensor_names: Any) -> None:
-        """Adds tensors: names, variables, tensors and operations of a graph, or lists of them.
+        """Add tensors.
 
         Args:
             tensor_names: a name, a variable, a tensor or an operation of a graph, or lists of
-                them.
+                these.
 
         Raises:
-            SMDebugTypeError: something that has no name, such as a tensor with a value.
+            SMDebugTypeError: something without a name, such as an eager tensor.
         """
         if isinstance(tensor_names, list | tuple | set | frozenset):
             for each in tensor_names:
@@ -52,8 +51,8 @@ class Collection(BaseCollection):
             return [output.name for output in value.outputs]
         if tf is not None and isinstance(value, tf.Tensor) and hasattr(value, "numpy"):
             raise SMDebugTypeError(
-                f"collection {self.name!r}: expected names, variables or tensors of a graph, got a "
-                "tensor that has a value and no name; use hook.save_tensor to save it"
+                f"collection {self.name!r}: expected names, variables or tensors of a graph, got "
+                "an eager tensor, which has no name; use hook.save_tensor to save it"
             )
         name = getattr(value, "name", None)
         if not isinstance(name, str):
@@ -64,15 +63,15 @@ class Collection(BaseCollection):
         return [name]
 
     def add_keras_layer(self, layer: Any, inputs: bool = False, outputs: bool = True) -> None:
-        """Adds what a layer takes or returns.
+        """Add the inputs or outputs of a layer.
 
         Args:
-            layer: a layer of Keras.
+            layer: a Keras layer.
             inputs: add its inputs.
             outputs: add its outputs.
 
         Raises:
-            SMDebugTypeError: it is no layer.
+            SMDebugTypeError: it is not a layer.
 
         Example:
             >>> collection = Collection("attention")
@@ -80,30 +79,40 @@ class Collection(BaseCollection):
         """
         if not hasattr(layer, "call") or not isinstance(getattr(layer, "name", None), str):
             raise SMDebugTypeError(
-                f"collection {self.name!r}: layer must be a layer of Keras, got "
-                f"{type(layer).__name__}"
+                f"collection {self.name!r}: layer must be a Keras layer, got {type(layer).__name__}"
             )
         kinds = [kind for kind, wanted in (("inputs", inputs), ("outputs", outputs)) if wanted]
         self._layers += ((layer, tuple(kinds)),)
 
     def is_empty(self) -> bool:
-        """Tells whether the collection names no tensor at all."""
+        """Return whether the collection names no tensor at all."""
         return super().is_empty() and not self._variables and not self._layers
 
     def resolve(
         self, variable_names: Callable[[Any], list[str]], layer_name: Callable[[Any], str]
     ) -> None:
-        """Adds the names of variables and layers; they stay, for another model may name others."""
-        for variable in self._variables:
-            super().add(variable_names(variable))
+        """Add the names of variables and layers, as far as they are new.
+
+        The variables and layers stay: in another model they may have other names.
+
+        Args:
+            variable_names: returns the names that a variable may have.
+            layer_name: returns the name of a layer.
+        """
+        names = [name for variable in self._variables for name in variable_names(variable)]
+        regexes = []
         for layer, kinds in self._layers:
             name = re.escape(layer_name(layer))
-            # A layer of a graph has the names of its tensors behind it.
-            regexes = [rf"^{name}/{kind}(_\d+|/.*)?$" for kind in kinds]
-            self.include([regex for regex in regexes if regex not in self.include_regex])
+            # In a graph the tensors of a layer have more parts after this.
+            regexes += [rf"^{name}/{kind}(_\d+|/.*)?$" for kind in kinds]
+        # Every change makes the hook's plan again, with all that was traced for it.
+        if new := [name for name in names if not self.has_tensor_name(name)]:
+            super().add(new)
+        if new := [regex for regex in regexes if regex not in self.include_regex]:
+            self.include(new)
 
     def overlay(self, other: BaseCollection) -> None:
-        """Adds the regexes and names of another collection; the configurations it has win."""
+        """Add the tensors of another collection; configurations that it has replace these."""
         super().overlay(other)
         if isinstance(other, Collection):
             self._variables += other._variables

@@ -39,20 +39,20 @@ def get_hook(
     json_config_path: JsonConfigSource | None = None,
     create_if_not_exists: bool = False,
 ) -> TensorflowHook | None:
-    """Returns the hook of this process.
+    """Return the hook of this process.
 
     Args:
-        hook_type: `"keras"`, `"session"` or `"estimator"`: a hook of another kind is forgotten;
-            None takes whichever there is.
-        json_config_path: the job file to make it from, or a dict with what would be in it.
-        create_if_not_exists: make it, from that file or from the place that
-            `SMDEBUG_CONFIG_FILE_PATH` names, when there is none. Needs a `hook_type`.
+        hook_type: `"keras"`, `"session"` or `"estimator"`: a hook of another kind is dropped; None
+            for a hook of either kind.
+        json_config_path: the JSON config to create it from: a path, or a dict with its contents.
+        create_if_not_exists: create it from that config, or from the file that
+            `SMDEBUG_CONFIG_FILE_PATH` names. Requires a `hook_type`.
 
     Returns:
         The hook; None when there is none, or when `USE_SMDEBUG` is false.
 
     Raises:
-        SMDebugValueError: there is no such type, or it is needed and not given.
+        SMDebugValueError: the type is unknown, or required and missing.
 
     Example:
         >>> get_hook() is None
@@ -65,7 +65,7 @@ def get_hook(
         )
     if hook_type is None and create_if_not_exists:
         raise SMDebugValueError(
-            f"hook_type must be one of {expected} to make a hook, got None; say which one to make"
+            f"hook_type must be one of {expected} to create a hook, got None; pass one of them"
         )
     kind = None if hook_type is None else _kinds[hook_type]
     return _process.get_hook(json_config_path, create_if_not_exists, kind)

@@ -1,8 +1,9 @@
-"""Tensors of TensorFlow and Keras: how they get to the host, and what their numbers are.
+"""Tensors of TensorFlow and Keras: captures, conversion to arrays, reductions on a device.
 
-TensorFlow never writes to the memory of a tensor that somebody holds: an optimizer that updates a
-variable whose value was read makes a new one. A tensor is therefore taken by reference, and
-everything else happens on the writer's thread. On an accelerator reductions are computed there.
+TensorFlow never writes to the memory of a tensor that is referenced elsewhere: an optimizer that
+updates a variable whose value was read allocates a new one. A tensor is therefore captured by
+reference, and everything else happens on the writer thread. Reductions of a tensor on an
+accelerator are computed there.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def to_array(tensor: Any) -> Array:
-    """Returns a tensor, a variable or a number as an array that nobody else writes to."""
+    """Return a tensor, a variable or a number as an array that nothing else writes to."""
     if is_variable(tensor):
         tensor = value_of(tensor)
     if tf is not None and isinstance(tensor, tf.Tensor):
@@ -41,10 +42,11 @@ def to_array(tensor: Any) -> Array:
         array = np.array(keras.ops.convert_to_numpy(tensor))
     else:
         array = np.array(tensor)
-    return _text(array) if array.dtype.kind in "SO" else array
+    return _decoded(array) if array.dtype.kind in "SO" else array
 
 
-def _text(array: Array) -> Array:
+def _decoded(array: Array) -> Array:
+    """Return an array of bytes as one of strings."""
     items = [
         each.decode("utf-8", "backslashreplace") if isinstance(each, bytes) else str(each)
         for each in array.reshape(-1).tolist()
@@ -55,81 +57,97 @@ def _text(array: Array) -> Array:
 def _torch_array(tensor: Any) -> Array:
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     if str(tensor.dtype) == "torch.bfloat16":
-        # NumPy does not know the type, and PyTorch does not know ml_dtypes.
+        # NumPy lacks the type, and PyTorch does not support ml_dtypes.
         bits = tensor.contiguous().view(importlib.import_module("torch").int16)
         return np.array(bits.numpy().view(ml_dtypes.bfloat16))
     return np.array(tensor.numpy())
 
 
 def is_symbolic(value: Any) -> bool:
-    """Whether a value is a tensor of a graph, which only stands for one."""
+    """Return whether a value is a tensor of a graph, which has no value."""
     return tf is not None and isinstance(value, tf.Tensor) and not hasattr(value, "numpy")
 
 
 def value_of(variable: Any) -> Any:
-    """Returns what a variable holds now, which later updates leave as it is."""
+    """Return the present value of a variable; later updates do not change it."""
     if keras_backend() != "tensorflow":
         return getattr(variable, "value", variable)
-    # Keras 3 has the variable of TensorFlow inside of its own.
+    # A variable of Keras 3 wraps one of TensorFlow.
     inner = variable if isinstance(variable, tf.Variable) else variable.value
     strategy = getattr(inner, "_distribute_strategy", None)
     if strategy is not None and strategy.extended._in_multi_worker_mode():
-        # To read it as a whole would wait for all processes.
+        # Reading the distributed variable would wait for all processes.
         inner = strategy.experimental_local_results(inner)[0]
         strategy = None
     if strategy is not None:
         return tf.convert_to_tensor(inner)
-    # As it is: no tape that is open takes note of the reading.
+    # The raw operation: an open tape would record any other way to read it.
     return tf.raw_ops.ReadVariableOp(resource=inner.handle, dtype=inner.dtype)
 
 
-def take(name: str, tensor: Any, want: SaveRequest) -> Capture | None:
-    """Takes a tensor, to be finished on the writer's thread; None for what has no numbers."""
+def capture_tensor(
+    name: str, tensor: Any, request: SaveRequest, time: float | None = None
+) -> Capture | None:
+    """Capture a tensor, to be finished on the writer thread; None for one without numbers.
+
+    Args:
+        name: its name.
+        tensor: a tensor with a value, or an array.
+        request: what to save of it.
+        time: seconds since 1970, when it differs from the step's.
+    """
     if tf is None or not isinstance(tensor, tf.Tensor):
-        return ArrayCapture(name, to_array(tensor), want)
+        return ArrayCapture(name, to_array(tensor), request, time)
     if tensor.dtype in (tf.resource, tf.variant):
         return None
-    if "CPU" in tensor.device or not want.reductions:
-        return TensorCapture(name, tensor, want)
-    return DeviceTensorCapture(name, tensor, want)
+    if "CPU" in tensor.device or not request.reductions:
+        return TensorCapture(name, tensor, request, time)
+    return DeviceTensorCapture(name, tensor, request, time)
 
 
 class TensorCapture(SingleCapture):
-    """One tensor that is held until it is written.
+    """One tensor that is referenced until it is written.
 
     Args:
         name: its name.
         tensor: a tensor with a value.
-        want: what is saved of it.
+        request: what to save of it.
+        time: seconds since 1970, when it differs from the step's.
     """
 
-    def __init__(self, name: str, tensor: Any, want: SaveRequest) -> None:
-        super().__init__(name, want, int(tensor.shape.num_elements() or 0) * tensor.dtype.size)
+    def __init__(
+        self, name: str, tensor: Any, request: SaveRequest, time: float | None = None
+    ) -> None:
+        super().__init__(name, request, _nbytes(tensor), time=time)
         self._tensor = tensor
 
     def finish(self, batch: StepBatch) -> None:
         array = to_array(self._tensor)
-        batch.entries.append(make_entry(self._name, array, self._want, batch.placed))
+        entry = make_entry(self._name, array, self._request, batch.placed, self._time)
+        batch.entries.append(entry)
 
 
 class DeviceTensorCapture(SingleCapture):
-    """One tensor of an accelerator: its reductions are computed there.
+    """One tensor on an accelerator, where its reductions are computed.
 
-    Nothing here waits for the device; the writer's thread does.
+    Nothing here waits for the device; the writer thread does.
 
     Args:
         name: its name.
         tensor: a tensor with a value.
-        want: what is saved of it.
+        request: what to save of it.
+        time: seconds since 1970, when it differs from the step's.
     """
 
-    def __init__(self, name: str, tensor: Any, want: SaveRequest) -> None:
-        size = int(tensor.shape.num_elements() or 0) * tensor.dtype.size
-        whole = want.raw or want.histogram is not None
-        super().__init__(name, want, size, size if whole else 0)
+    def __init__(
+        self, name: str, tensor: Any, request: SaveRequest, time: float | None = None
+    ) -> None:
+        size = _nbytes(tensor)
+        whole = request.raw or request.histogram is not None
+        super().__init__(name, request, size, size if whole else 0, time)
         self._dtype = np.dtype(tensor.dtype.as_numpy_dtype)
         self._shape = tuple(tensor.shape)
-        self._names = reductions_of(self._dtype, want)
+        self._names = reductions_of(self._dtype, request)
         self._numbers = device_reductions(tensor, self._names) if self._names else None
         self._tensor = tensor if whole else None
 
@@ -138,17 +156,23 @@ class DeviceTensorCapture(SingleCapture):
         if self._numbers is not None:
             numbers = dict(zip(self._names, self._numbers.numpy().tolist(), strict=True))
         value = None if self._tensor is None else to_array(self._tensor)
-        entry = reduced_entry(
-            self._name, value, numbers, self._shape, self._dtype, self._want, batch.placed
-        )
-        batch.entries.append(entry)
+        batch.entries.append(
+            reduced_entry(
+                self._name, value, numbers, self._shape, self._dtype, self._request, batch.placed,
+                self._time,
+            )
+        )  # fmt: skip
+
+
+def _nbytes(tensor: Any) -> int:
+    return int(tensor.shape.num_elements() or 0) * int(tensor.dtype.size)
 
 
 def device_reductions(tensor: Any, names: tuple[str, ...]) -> Any:
-    """Computes reductions where the tensor is: one small tensor, in the order of the names.
+    """Compute reductions on the tensor's device: one small tensor, in the order of the names.
 
-    The same as `smdebug.reductions`, with the elements in float32 at least (float64 for 64-bit
-    types), and the results in float64.
+    Like `smdebug.reductions`, with the elements in at least float32 (float64 for 64-bit types), and
+    the results in float64.
     """
     flat = tf.reshape(tensor, [-1])
     if tensor.dtype.is_complex:
@@ -179,11 +203,11 @@ def _reduction(x: Any, name: str) -> Any:
 
 
 def _scaled(x: Any, name: str) -> Any:
-    """A reduction by squares, which must neither overflow nor vanish."""
+    """Compute a reduction of squares without overflow or underflow."""
     if not int(tf.size(x)):
         return tf.constant(0, x.dtype)
     scale = tf.reduce_max(tf.abs(x))
-    # A maximum passes over numbers that are none.
+    # A maximum ignores NaN.
     scale = tf.where(tf.reduce_any(tf.math.is_nan(x)), tf.constant(np.nan, x.dtype), scale)
     usable = tf.math.is_finite(scale) & (scale > 0)
     divisor = tf.where(usable, scale, tf.ones_like(scale))
@@ -194,7 +218,7 @@ def _scaled(x: Any, name: str) -> Any:
 
 
 def _extreme(x: Any, reduce: Any) -> Any:
-    # TensorFlow's own passes over numbers that are none.
+    # TensorFlow's own reduction ignores NaN.
     nan = tf.constant(np.nan, x.dtype)
     return tf.where(tf.reduce_any(tf.math.is_nan(x)), nan, reduce(x))
 
@@ -208,10 +232,10 @@ def _median(x: Any) -> Any:
     return tf.where(tf.reduce_any(tf.math.is_nan(x)), nan, middle)
 
 
-def _count(marked: Any) -> Any:
-    # Of a complex number both parts are looked at.
-    marked = tf.reduce_any(marked, -1) if marked.shape.rank > 1 else marked
-    return tf.math.count_nonzero(marked)
+def _count(mask: Any) -> Any:
+    # A complex number counts if either of its parts does.
+    mask = tf.reduce_any(mask, -1) if mask.shape.rank > 1 else mask
+    return tf.math.count_nonzero(mask)
 
 
 _REDUCTIONS: dict[str, Any] = {
@@ -232,7 +256,7 @@ _REDUCTIONS: dict[str, Any] = {
 
 
 def is_finite(tensor: Any) -> bool:
-    """Whether all of a tensor is finite; on an accelerator this waits for the device."""
+    """Return whether all elements are finite; on an accelerator this waits for the device."""
     if tf is None or not isinstance(tensor, tf.Tensor):
         array = to_array(tensor)
         return array.dtype.kind not in "fcV" or bool(np.isfinite(array).all())

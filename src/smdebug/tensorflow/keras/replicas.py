@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from smdebug.hook.stats import CollectionStats, HookStats
 from smdebug.hook.worker import CHIEF_WORKER, Worker
 from smdebug.tensorflow.backend import keras_backend, tf
-from smdebug.tensorflow.functions import replicas_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,13 +20,21 @@ if TYPE_CHECKING:
     from smdebug.storage.batch import StepBatch
 
 
+def replicating_strategy(model: Any) -> Any:
+    """Return the strategy that runs a model on several devices; None if it runs on one."""
+    if keras_backend() != "tensorflow":
+        return None
+    strategy = model.distribute_strategy
+    return strategy if strategy.num_replicas_in_sync > 1 else None
+
+
 def worker_of(model: Any, strategy: Any, options: HookOptions) -> Worker:
-    """Returns this process among those of the job, and its devices among those of the model.
+    """Return which worker of the job this process is, and how many its devices are.
 
     Args:
-        model: the model that Keras trains, if it does.
-        strategy: the one that a tape was wrapped under, if any was.
-        options: what the hook was told.
+        model: the model that Keras trains, or None.
+        strategy: the strategy in whose scope a tape was wrapped, or None.
+        options: the hook's options.
     """
     if options.worker is not None or tf is None or keras_backend() != "tensorflow":
         return Worker(options.worker or CHIEF_WORKER)
@@ -35,10 +42,12 @@ def worker_of(model: Any, strategy: Any, options: HookOptions) -> Worker:
         strategy = model.distribute_strategy
     elif strategy is None:
         strategy = tf.distribute.get_strategy()
-    task = _task_of(strategy)
-    if task is not None:
-        return task
-    if model is None or replicas_of(model) is None:
+    resolver = strategy.cluster_resolver
+    if resolver is not None and resolver.task_id is not None:
+        tasks = sum(len(tasks) for tasks in resolver.cluster_spec().as_dict().values())
+        if tasks > 1:
+            return Worker(f"worker_{resolver.task_id}", tasks, resolver.task_id == 0)
+    if model is None or replicating_strategy(model) is None:
         return Worker(CHIEF_WORKER)
     names = worker_names(strategy)
     if options.include_workers == "all":
@@ -47,84 +56,70 @@ def worker_of(model: Any, strategy: Any, options: HookOptions) -> Worker:
     return Worker(CHIEF_WORKER if on_host else names[0])
 
 
-def _task_of(strategy: Any) -> Worker | None:
-    """This process, where several of them train one model."""
-    resolver = strategy.cluster_resolver
-    if resolver is None or resolver.task_id is None:
-        return None
-    count = sum(len(tasks) for tasks in resolver.cluster_spec().as_dict().values())
-    if count < 2:
-        return None
-    return Worker(f"worker_{resolver.task_id}", count, resolver.task_id == 0)
-
-
 def local_replicas(strategy: Any) -> int:
-    """Returns how many replicas of a model this process has."""
+    """Return how many replicas of a model this process has."""
     if strategy.num_replicas_in_sync == 1:
         return 1
     return len(strategy.extended.worker_devices)
 
 
 def worker_names(strategy: Any) -> list[str]:
-    """Returns the workers that the devices of a strategy are, the first of them first.
+    """Return the names of the workers that the devices of a strategy are.
 
     Example:
         `/job:localhost/replica:0/task:0/device:GPU:0` is `_job-localhost_replica-0_task-0_device-
-        GPU-0`, which can be part of a file's name.
+        GPU-0`, which can be part of a file name.
     """
-    # In the order in which the strategy gives their values.
+    # In the order in which the strategy returns their values.
     devices = strategy.extended.worker_devices
     return [device.replace("/", "_").replace(":", "-") for device in devices]
 
 
-class OfReplica:
-    """Tensors of one replica of a model.
+class ReplicaCapture:
+    """Tensors of a replica of a model other than the first.
 
     Args:
-        taken: the tensors.
-        replica: its number; the first one's are not marked.
+        capture: the tensors.
+        replica: the number of the replica.
     """
 
-    def __init__(self, taken: Capture, replica: int) -> None:
-        self.nbytes, self.tensors, self.needs_release = (
-            taken.nbytes,
-            taken.tensors,
-            taken.needs_release,
-        )
+    def __init__(self, capture: Capture, replica: int) -> None:
+        self.nbytes, self.tensors = capture.nbytes, capture.tensors
+        self.needs_release = capture.needs_release
         self.replica = replica
-        self._taken = taken
+        self._capture = capture
 
     def finish(self, batch: StepBatch) -> None:
-        self._taken.finish(batch)
+        self._capture.finish(batch)
 
     def release(self) -> None:
-        self._taken.release()
+        self._capture.release()
 
     def items(self) -> Iterator[tuple[str, SaveRequest, int]]:
-        return self._taken.items()
+        return self._capture.items()
 
     def totals(self) -> Iterable[tuple[tuple[str, ...], int, int]]:
-        return self._taken.totals()
+        return self._capture.totals()
 
 
 class ReplicatedOutput:
-    """Writes a worker for each replica: what all have in common goes to all of them.
+    """Writes one worker for each replica; tensors that exist once are written for all of them.
 
     Args:
-        outputs: the output of each.
+        outputs: the output of each replica.
     """
 
     def __init__(self, outputs: list[Output | None]) -> None:
         self._outputs = [output for output in outputs if output is not None]
 
-    def submit(self, step: Step, time: float, taken: list[Capture], finish: bool = False) -> None:
-        others = {each.replica: set[str]() for each in taken if isinstance(each, OfReplica)}
-        for each in taken:
-            if isinstance(each, OfReplica):
-                others[each.replica].update(name for name, _, _ in each.items())
+    def submit(self, step: Step, time: float, pending: list[Capture], finish: bool = False) -> None:
+        names: dict[int, set[str]] = {}
+        for each in pending:
+            if isinstance(each, ReplicaCapture):
+                names.setdefault(each.replica, set()).update(name for name, _, _ in each.items())
         for replica, output in enumerate(self._outputs):
-            own = others.get(replica, set())
-            output.submit(step, time, [t for t in taken if _is_for(t, replica, own)], finish)
+            own = names.get(replica, set())
+            output.submit(step, time, [c for c in pending if _is_for(c, replica, own)], finish)
 
     def finish_step(self) -> None:
         for output in self._outputs:
@@ -139,7 +134,8 @@ class ReplicatedOutput:
             output.flush()
 
     def close(self, end: bool, interrupted: bool = False) -> None:
-        # From the last to the first, which says that the run has ended; all of them in any case.
+        # The stack closes the first one, which marks the end of the run, last; and all of them even
+        # if one fails.
         with ExitStack() as stack:
             for output in self._outputs:
                 stack.callback(output.close, end and output is self._outputs[0], interrupted)
@@ -149,7 +145,7 @@ class ReplicatedOutput:
             output.leave()
 
     def lost_steps(self) -> tuple[int, ...]:
-        """The steps of which one of them could not be published."""
+        """Return the steps that at least one of them could not publish."""
         return tuple(sorted({step for each in self._outputs for step in each.lost_steps()}))
 
     def update(self, stats: HookStats) -> None:
@@ -166,8 +162,8 @@ class ReplicatedOutput:
                 total.bytes += each.bytes
 
 
-def _is_for(taken: Capture, replica: int, own: set[str]) -> bool:
-    if isinstance(taken, OfReplica):
-        return taken.replica == replica
-    # A tensor that the replica has of its own is not the first one's.
-    return not own or not any(name in own for name, _, _ in taken.items())
+def _is_for(capture: Capture, replica: int, own: set[str]) -> bool:
+    if isinstance(capture, ReplicaCapture):
+        return capture.replica == replica
+    # Where the replica has a tensor of this name, that is written instead.
+    return not own or not any(name in own for name, _, _ in capture.items())

@@ -1,32 +1,39 @@
-"""Gradient tapes that report what they do; a tape stays the same object."""
+"""Tapes that report what they do: the same objects, of a class made for them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smdebug.tensorflow.recording import no_autograph
+from smdebug.tensorflow.keras.recording import no_autograph
 
 if TYPE_CHECKING:
-    from smdebug.tensorflow.tape import TapeSteps
+    from smdebug.tensorflow.keras.tape import TapeSteps
 
-# The recording class of each class of tapes.
+# The recording class for each class of tapes.
 _classes: dict[Any, Any] = {}
 
 
-def make_recording(tape: Any) -> None:
-    """Make a tape report to the objects in its list `smdebug_steps`."""
+def make_recording(tape: Any, steps: list[TapeSteps]) -> None:
+    """Make a tape report to these steps, besides those it reports to already."""
     kind = type(tape)
     if kind not in _classes.values():
         if kind not in _classes:
             _classes[kind] = _recording_class(kind)
-        # Python looks up __enter__ and __exit__ on the class, so patching the object has no effect.
+        # Python looks up __enter__ and __exit__ on the class: patching the object has no effect.
         tape.__class__ = _classes[kind]
+    tape.smdebug_steps = steps
+
+
+def steps_of(tape: Any) -> list[TapeSteps]:
+    """Return the steps that a tape reports to."""
+    steps: list[TapeSteps] = getattr(tape, "smdebug_steps", [])
+    return steps
 
 
 def _recording_class(kind: Any) -> Any:
     class RecordingTape(kind):
         smdebug_steps: list[TapeSteps]
-        # A Jacobian is computed by many gradients, none of which is that of the loss.
+        # A Jacobian computes many gradients, none of which is that of a loss.
         smdebug_paused = False
 
         @no_autograph
@@ -52,14 +59,14 @@ def _recording_class(kind: Any) -> Any:
 
         @no_autograph
         def jacobian(self, *args: Any, **kwargs: Any) -> Any:
-            return self._without_recording(super().jacobian, args, kwargs)
+            return self._paused(super().jacobian, args, kwargs)
 
         @no_autograph
         def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
-            return self._without_recording(super().batch_jacobian, args, kwargs)
+            return self._paused(super().batch_jacobian, args, kwargs)
 
         @no_autograph
-        def _without_recording(self, compute: Any, args: Any, kwargs: Any) -> Any:
+        def _paused(self, compute: Any, args: Any, kwargs: Any) -> Any:
             self.smdebug_paused = True
             try:
                 return compute(*args, **kwargs)

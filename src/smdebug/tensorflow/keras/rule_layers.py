@@ -1,4 +1,4 @@
-"""What rules need of layers: which tensors of a model are the outputs of its ReLUs, and so on."""
+"""The tensors of layers that rules require, such as the outputs of all ReLUs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from smdebug.config.rule_requirements import TensorRequirement
     from smdebug.hook.rule_collections import RuleCollection
-    from smdebug.tensorflow.layers import ModelNames
+    from smdebug.tensorflow.keras.layers import ModelNames
 
 _MODEL, _LOSS = "model", "loss"
-# What a loss is given, in order.
+# The inputs of a loss, in order.
 _LOSS_INPUTS = ("predictions", "labels")
 
 
-def include_layers(fed: RuleCollection, names: ModelNames) -> None:
-    """Adds the layers of a model that rules need to their collection."""
-    for need in fed.needs:
+def include_layers(target: RuleCollection, names: ModelNames) -> None:
+    """Add the tensors of layers that rules require to their collection."""
+    for need in target.needs:
         bases = [
             f"{re.escape(name)}/{need.tensor}s"
             for layer, name in names.named_layers
@@ -26,23 +26,23 @@ def include_layers(fed: RuleCollection, names: ModelNames) -> None:
         if _MODEL in need.layers:
             bases.append("inputs" if need.tensor == "input" else "predictions")
         if _LOSS in need.layers:
-            bases += _of_the_loss(need)
+            bases += _loss_tensors(need)
         if bases:
-            # One for all layers: each is matched with the name of every tensor.
+            # One regex for all layers: each regex is matched with the name of every tensor.
             end = r"(_\d+)?" if need.index is None else f"(_{need.index})?"
-            fed.include(f"^(?:{'|'.join(bases)}){end}$")
+            target.include(f"^(?:{'|'.join(bases)}){end}$")
 
 
-def _of_the_loss(need: TensorRequirement) -> list[str]:
+def _loss_tensors(need: TensorRequirement) -> list[str]:
     if need.tensor == "output":
         return ["loss"]
     return list(_LOSS_INPUTS) if need.index is None else [_LOSS_INPUTS[need.index]]
 
 
 def _kinds(layer: Any, tensor: str) -> set[str]:
-    """What a layer is: its class, and the activation that it ends with."""
+    """Return the kinds of a layer: its class, and the activation at its end."""
     kind = type(layer).__name__.lower()
     activation = getattr(getattr(layer, "activation", None), "__name__", "")
-    # What goes into an activation inside of another layer is not seen.
+    # The input of an activation inside another layer is not visible.
     inside = kind != "activation" and tensor == "input"
     return {kind} if inside else {kind, activation.replace("_", "").lower()}
