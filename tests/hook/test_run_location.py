@@ -218,7 +218,7 @@ class TestWorkers:
 
 def test_overwrite_is_a_bool_and_a_key_of_the_json_config(tmp_path: Path) -> None:
     with pytest.raises(SMDebugValueError, match="overwrite must be true or false"):
-        NumpyHook(tmp_path, overwrite="perhaps")
+        NumpyHook(tmp_path, overwrite="perhaps")  # type: ignore[arg-type]
     config = parse_json_config({"LocalPath": "/tmp/x", "HookParameters": {"overwrite": "true"}})
     assert config.options.overwrite is True
 

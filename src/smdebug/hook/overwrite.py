@@ -27,9 +27,8 @@ from smdebug.storage.format.keys import (
     parse_event_worker,
     parse_index_key,
 )
-from smdebug.storage.locks import has_locks
 from smdebug.storage.stop_requests import list_stops
-from smdebug.storage.writer_lock import WriterLock, claimed_workers
+from smdebug.storage.writer_lock import WriterLock, has_locks, locked_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,10 +59,10 @@ def overwrite_run(store: Store, out_dir: str, worker: Worker) -> None:
         )
     # Other processes wait for a lock of this kind: a worker that does not know its rank yet takes
     # itself for the chief worker.
-    lock = WriterLock(store, worker.name, joins=True)
+    lock = WriterLock(store, worker.name, compacting=True)
     lock.take()
     try:
-        live = {name for name in claimed_workers(store) if _is_live(store, name, worker.name)}
+        live = {name for name in locked_workers(store) if _is_live(store, name, worker.name)}
         stages = [list(keys) for keys in _run_files(store, live)]
         with ThreadPoolExecutor(max(store.parallel, 1)) as pool:
             for keys in stages:

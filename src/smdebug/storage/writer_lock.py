@@ -53,6 +53,11 @@ def lock_key(worker: str) -> str:
     return f"{LOCKS_PREFIX}{quote(worker, safe='')}{_SUFFIX}"
 
 
+def has_locks(store: Store) -> bool:
+    """Whether workers of a run can be locked in this store."""
+    return _lockable(store) is not None
+
+
 def locked_workers(store: Store) -> list[str]:
     """Return the workers that have ever locked a run; the locks may be free."""
     names = [key.removeprefix(LOCKS_PREFIX) for key in store.list(LOCKS_PREFIX)]

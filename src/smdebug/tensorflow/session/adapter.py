@@ -181,7 +181,7 @@ class SessionAdapter(TensorflowAdapter):
         pipeline = self.pipeline
         if not pipeline.saving():
             return None
-        plan = pipeline.plan.at(pipeline.steps.mode, pipeline.steps.next_mode_step)
+        plan = pipeline.plan.at(pipeline.steps.mode, pipeline.steps.mode_step + 1)
         if plan is None:
             return None
         graph = context.session.graph
