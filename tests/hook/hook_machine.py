@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import re
+import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -559,8 +560,11 @@ class HookMachine(RuleBasedStateMachine):
         self.hook.close()
 
     def teardown(self) -> None:
-        if hasattr(self, "hook"):
-            self.close(by_error=False)
+        try:
+            if hasattr(self, "hook"):
+                self.close(by_error=False)
+        finally:
+            shutil.rmtree(self.out_dir, ignore_errors=True)
 
     # -- steps
 
