@@ -328,7 +328,7 @@ def test_what_a_row_and_its_sound_record_say_differently() -> None:
         ("checksum", None, "a part of a place only"),
         ("length", 1, "record is cut off"),
         ("offset", 1 << 40, "file ends before the record does"),
-        ("offset", -1, "no record lies at offset -1"),
+        ("offset", -1, "there is no record of"),
         ("event_file", "events/../../x", "stays inside the run"),
         ("tensor", "all/float64", "not in the order"),
     ):

@@ -391,7 +391,7 @@ def test_every_cut_is_found() -> None:
         assert_damaged(ONE_ROW[len(ONE_ROW) - length :])
 
 
-@pytest.mark.parametrize("place", [0, 4, 100, -1000, -8, -4])
+@pytest.mark.parametrize("location", [0, 4, 100, -1000, -8, -4])
 def test_bytes_put_in_are_found(place: int) -> None:
     assert_damaged(ONE_ROW[:place] + b"\0" + ONE_ROW[place:])
     assert_damaged(ONE_ROW + b"\0")

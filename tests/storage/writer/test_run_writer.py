@@ -89,7 +89,7 @@ def test_segments_are_published_before_the_queue_is_full() -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("place", ["memory", "local"])
+@pytest.mark.parametrize("location", ["memory", "local"])
 def test_a_step_in_several_batches_is_never_seen_half(
     format: str, place: str, tmp_path: Path
 ) -> None:

@@ -123,6 +123,6 @@ def _template(
 
 
 def _padded_varint(value: int) -> bytes:
-    groups = [(value >> (7 * place)) & 0x7F | 0x80 for place in range(_STEP_GROUPS)]
+    groups = [(value >> (7 * group)) & 0x7F | 0x80 for group in range(_STEP_GROUPS)]
     groups[-1] &= 0x7F
     return bytes(groups)

@@ -272,7 +272,7 @@ def _usual(leaf: Leaf) -> re.Pattern[bytes]:
     ]
     texts = rb"\x16%b\x19" % _LARGE if leaf.kind == _BYTE_ARRAY else rb"\x29"
     longs = [_LARGE] * 3
-    pieces = [
+    parts = [
         rb"\x26%b\x1c\x15\x%02x" % (_LARGE, leaf.kind << 1),
         rb"\x19(?:\x15[\x00-\x7f]|\x25[\x00-\x7f]{2}|\x35[\x00-\x7f]{3}|\x45[\x00-\x7f]{4})",
         rb"\x19(?:\x18%b|\x38%b)" % (_NAME, _NAME * 3),
@@ -286,7 +286,7 @@ def _usual(leaf: Leaf) -> re.Pattern[bytes]:
         # Where its page index is.
         rb"(?:\x16%b\x15%b\x16%b\x15%b)?\x00" % (_LARGE, _SMALL, _LARGE, _SMALL),
     ]
-    return re.compile(b"".join(pieces), re.DOTALL)
+    return re.compile(b"".join(parts), re.DOTALL)
 
 
 def _check_groups(data: bytes, at: int, leaves: list[Leaf]) -> int:

@@ -117,7 +117,7 @@ def _sums_in_index(path: Path) -> dict[int, tuple[int, int]]:
     step = parse_classic(bytes(data), key, name)
     if step.event_file is None or step.event_file.rpartition("/")[2] != path.name:
         return {}
-    return {at: (length, crc) for at, length, crc in step.places if crc is not None}
+    return {at: (length, crc) for at, length, crc in step.locations if crc is not None}
 
 
 class FileWriter:

@@ -39,7 +39,7 @@ class V1Step:
     mode_step: int
     event_file: str | None
     names: tuple[str, ...]
-    places: list[tuple[int, int, int | None]]
+    locations: list[tuple[int, int, int | None]]
     shapes: dict[str, tuple[tuple[int, ...], str | None]]
     originals: dict[str, str]
     # Rows of format v1 are older than any of v2 in the same run.
@@ -175,11 +175,11 @@ class _Records:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
-        # tensor -> column ("" is the raw value) -> place among the records
-        self.places: dict[str, dict[str, int]] = {}
-        for place, name in enumerate(names):
+        # tensor -> column ("" is the raw value) -> position among the records
+        self.positions: dict[str, dict[str, int]] = {}
+        for position, name in enumerate(names):
             tensor, column = _split_reduction(name)
-            self.places.setdefault(tensor, {})[column] = place
+            self.positions.setdefault(tensor, {})[column] = position
 
 
 def _split_reduction(name: str) -> tuple[str, str]:
@@ -207,11 +207,13 @@ class V1Segment:
             # The shared names replace the step's own copy of the same strings.
             self._steps.append((replace(step, names=record.names), record))
             self.originals.update(step.originals)
-            for name in (*step.shapes, *record.places):
+            for name in (*step.shapes, *record.positions):
                 self.names[name] = self.names.get(name, 0) | mode_bit(step.mode)
         rows = [[step.step, step.mode, step.mode_step, step.seq] for step, _ in self._steps]
-        self._first_places = {
-            step.step: place for step, _ in self._steps if (place := _first_place(step)) is not None
+        self._first_locations = {
+            step.step: location
+            for step, _ in self._steps
+            if (location := _first_location(step)) is not None
         }
         self.steps = StepArrays(*np.array(rows, np.int64).reshape(-1, 4).T)
 
@@ -219,9 +221,9 @@ class V1Segment:
         self, tensor: str, columns: list[str], steps: set[int] | None = None
     ) -> pa.Table | None:
         hits = [
-            (step, record.places.get(tensor, {}))
+            (step, record.positions.get(tensor, {}))
             for step, record in self._steps
-            if (tensor in record.places or tensor in step.shapes)
+            if (tensor in record.positions or tensor in step.shapes)
             and (steps is None or step.step in steps)
         ]
         if not hits:
@@ -235,30 +237,30 @@ class V1Segment:
         found: dict[str, int] = {}
         for step, record in self._steps:
             if begin <= step.step < end:
-                for name in (*step.shapes, *record.places):
+                for name in (*step.shapes, *record.positions):
                     found[name] = found.get(name, 0) | mode_bit(step.mode)
         return found
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         names = SCHEMA.names if columns is None else columns
-        pieces = [self.rows(tensor, names) for tensor in self.names]
-        return pa.concat_tables([EMPTY.select(names), *pieces])
+        tables = [self.rows(tensor, names) for tensor in self.names]
+        return pa.concat_tables([EMPTY.select(names), *tables])
 
     def part(self, begin: int, end: int) -> V1Segment:
         """Only these steps: reductions of others need not be read."""
         steps = [step for step, _ in self._steps if begin <= step.step < end]
         return V1Segment(self.worker, steps, self._read_scalars)
 
-    def first_place(self, step: int) -> RecordLocation | None:
+    def first_location(self, step: int) -> RecordLocation | None:
         """The first record of a step, in its event file."""
-        return self._first_places.get(step)
+        return self._first_locations.get(step)
 
     def present_columns(self) -> set[str]:
         """The columns that hold at least one value."""
         saved = {
             column
             for record in {id(record): record for _, record in self._steps}.values()
-            for columns in record.places.values()
+            for columns in record.positions.values()
             for column in columns
         }
         return {name for name in SCHEMA.names if name not in REDUCTION_NAMES or name in saved}
@@ -274,7 +276,7 @@ class V1Segment:
             return pa.DictionaryArray.from_arrays(codes, pa.array([text]))
         if read is None:
             return pa.nulls(len(hits), kind)
-        values = [read(step, places, tensor) for step, places in hits]
+        values = [read(step, positions, tensor) for step, positions in hits]
         if pa.types.is_dictionary(kind):
             return pa.array(values, pa.string()).dictionary_encode()
         return pa.array(values, kind)
@@ -283,43 +285,45 @@ class V1Segment:
         self, name: str, tensor: str, hits: list[tuple[V1Step, dict[str, int]]]
     ) -> pa.Array:
         values = np.zeros(len(hits))
-        saved = np.array([name in places for _, places in hits])
+        saved = np.array([name in positions for _, positions in hits])
         record = get_reduction_tensor_name(tensor, name, False, False)
         wanted = [
             RecordLocation(
-                str(step.event_file), *step.places[places[name]], record, step.step, True
+                str(step.event_file), *step.locations[positions[name]], record, step.step, True
             )
-            for step, places in hits
-            if name in places
+            for step, positions in hits
+            if name in positions
         ]
         values[saved] = self._read_scalars(wanted)
         return pa.array(values, mask=~saved)
 
 
-def _first_place(step: V1Step) -> RecordLocation | None:
-    if step.event_file is None or not step.places:
+def _first_location(step: V1Step) -> RecordLocation | None:
+    if step.event_file is None or not step.locations:
         return None
-    number = min(range(len(step.places)), key=lambda each: step.places[each][0])
+    number = min(range(len(step.locations)), key=lambda each: step.locations[each][0])
     return RecordLocation(
-        step.event_file, *step.places[number], step.names[number], step.step, True
+        step.event_file, *step.locations[number], step.names[number], step.step, True
     )
 
 
 def _raw(field: int) -> Callable[[V1Step, dict[str, int], str], int | None]:
-    return lambda step, places, tensor: step.places[places[""]][field] if "" in places else None
+    return lambda step, positions, tensor: (
+        step.locations[positions[""]][field] if "" in positions else None
+    )
 
 
-# How a column is read off (step, places of the tensor, tensor); those not here are null.
+# How a column is read off (step, positions of the tensor, tensor); those not here are null.
 _COLUMNS: dict[str, Callable[[V1Step, dict[str, int], str], Any]] = {
-    "step": lambda step, places, tensor: step.step,
-    "mode": lambda step, places, tensor: ModeKeys(step.mode).name,
-    "mode_step": lambda step, places, tensor: step.mode_step,
-    "dtype": lambda step, places, tensor: step.shapes.get(tensor, (None, None))[1],
-    "shape": lambda step, places, tensor: step.shapes.get(tensor, (None, None))[0],
-    "event_file": lambda step, places, tensor: step.event_file if "" in places else None,
+    "step": lambda step, positions, tensor: step.step,
+    "mode": lambda step, positions, tensor: ModeKeys(step.mode).name,
+    "mode_step": lambda step, positions, tensor: step.mode_step,
+    "dtype": lambda step, positions, tensor: step.shapes.get(tensor, (None, None))[1],
+    "shape": lambda step, positions, tensor: step.shapes.get(tensor, (None, None))[0],
+    "event_file": lambda step, positions, tensor: step.event_file if "" in positions else None,
     "offset": _raw(0),
     "length": _raw(1),
     "checksum": _raw(2),
-    "position": lambda step, places, tensor: min(places.values(), default=len(step.names)),
-    "seq": lambda step, places, tensor: step.seq,
+    "position": lambda step, positions, tensor: min(positions.values(), default=len(step.names)),
+    "seq": lambda step, positions, tensor: step.seq,
 }
