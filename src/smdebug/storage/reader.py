@@ -1,4 +1,7 @@
-"""Reader of a run of either format: its index as tables, its raw tensors as views."""
+"""Reader of a run of either format: its index as tables, its raw tensors as views.
+
+It has more than 400 lines because both formats meet here and every query of a run ends here.
+"""
 
 from __future__ import annotations
 

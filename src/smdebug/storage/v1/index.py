@@ -32,7 +32,7 @@ _SEQ = -(10**6)
 
 @dataclass(frozen=True)
 class V1Step:
-    """A parsed index file: where each record lies, in the order of `names`."""
+    """A parsed index file: the location of each record, in the order of `names`."""
 
     step: int
     mode: int
@@ -44,12 +44,12 @@ class V1Step:
     originals: dict[str, str]
     # Rows of format v1 are older than any of v2 in the same run.
     seq: int = _SEQ
-    # The name of the run it belongs to; None when it says none.
+    # The run ID; None if it has none.
     run: str | None = None
 
 
 def parse_classic(data: bytes, key: str, name: IndexName) -> V1Step:
-    """Parses and checks an index file of format v1.
+    """Parse and check an index file of format v1.
 
     Raises:
         IndexReaderException: it is not such a file, its checksum is wrong, or it is that of
@@ -107,7 +107,7 @@ def parse_classic(data: bytes, key: str, name: IndexName) -> V1Step:
 
 
 def _run(origin: Any, key: str, name: IndexName) -> str | None:
-    """The run a file says it is of, once its step, its worker and its age are those of its name."""
+    """Return the run ID of a file whose step, worker and age agree with its name."""
     if origin is None:
         return None
     if not isinstance(origin, dict):
@@ -127,7 +127,7 @@ def _run(origin: Any, key: str, name: IndexName) -> str | None:
 
 def _text(value: Any, optional: bool = False) -> Any:
     if isinstance(value, str):
-        # Half of a character, which JSON can write, is no text.
+        # A lone surrogate, which JSON can encode, is not a valid string.
         value.encode()
         return value
     if optional and value is None:
@@ -136,7 +136,7 @@ def _text(value: Any, optional: bool = False) -> Any:
 
 
 def _integer(value: Any) -> int:
-    # The original takes whatever int() takes; what int64 cannot hold is nobody's number.
+    # smdebug 1.0 accepts what int() accepts; numbers must fit int64.
     number = int(value) if not isinstance(value, float) or value.is_integer() else None
     if number is None or abs(number) >= 1 << 63:
         raise ValueError(f"expected an integer, got {value!r}")
@@ -150,7 +150,7 @@ def _size(value: Any) -> int:
 
 
 def checked_json(data: bytes, key: str) -> dict[str, Any]:
-    """The content of an index file, its checksum verified when it has one."""
+    """Parse an index file; verify its checksum if it has one."""
     verified = check_json_checksum(data, key)
     try:
         content = json.loads(check_json(data, key))
@@ -171,7 +171,7 @@ ReadScalars = Callable[[list[RecordLocation]], list[float]]
 
 
 class _Records:
-    """The record names of a step, taken apart once for all steps that save the same."""
+    """The record names of a step, parsed once for all steps that save the same."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -190,17 +190,17 @@ def _split_reduction(name: str) -> tuple[str, str]:
 
 
 class V1Segment:
-    """Many v1 steps of one worker as a `Segment`; reductions are read when they are asked for."""
+    """Many v1 steps of one worker as a `Segment`; reductions are read on demand."""
 
     def __init__(self, worker: str, steps: list[V1Step], read_scalars: ReadScalars) -> None:
         self.worker = worker
         self.names: dict[str, int] = {}
-        # Names in the framework's graph, of tensors that are called otherwise here.
+        # Names in the framework's graph, of tensors with another name here.
         self.originals: dict[str, str] = {}
         self._read_scalars = read_scalars
         self._steps: list[tuple[V1Step, _Records]] = []
         shared: dict[tuple[str, ...], _Records] = {}
-        # A step that was saved again stands here twice; the newer one counts.
+        # A step that was saved again is there twice; the newer one counts.
         newest = {each.step: each for each in sorted(steps, key=lambda each: each.seq)}
         for step in sorted(newest.values(), key=lambda each: each.step):
             record = shared.setdefault(step.names, _Records(step.names))
@@ -247,16 +247,16 @@ class V1Segment:
         return pa.concat_tables([EMPTY.select(names), *tables])
 
     def part(self, begin: int, end: int) -> V1Segment:
-        """Only these steps: reductions of others need not be read."""
+        """Return only these steps, so that reductions of others are not read."""
         steps = [step for step, _ in self._steps if begin <= step.step < end]
         return V1Segment(self.worker, steps, self._read_scalars)
 
     def first_location(self, step: int) -> RecordLocation | None:
-        """The first record of a step, in its event file."""
+        """Return the first record of a step in its event file."""
         return self._first_locations.get(step)
 
     def present_columns(self) -> set[str]:
-        """The columns that hold at least one value."""
+        """Return the columns with at least one value."""
         saved = {
             column
             for record in {id(record): record for _, record in self._steps}.values()
@@ -313,7 +313,7 @@ def _raw(field: int) -> Callable[[V1Step, dict[str, int], str], int | None]:
     )
 
 
-# How a column is read off (step, positions of the tensor, tensor); those not here are null.
+# The value of a column from (step, positions of the tensor, tensor); others are null.
 _COLUMNS: dict[str, Callable[[V1Step, dict[str, int], str], Any]] = {
     "step": lambda step, positions, tensor: step.step,
     "mode": lambda step, positions, tensor: ModeKeys(step.mode).name,

@@ -54,7 +54,7 @@ def _rules(table: pa.Table, name: IndexName) -> Iterator[tuple[str, Bools]]:
         what = "the row is of a later segment than its file"
         yield what, table["seq"].to_numpy() > name.seq
     locations = np.stack([valid[column] for column in _LOCATION])
-    yield "the row names a part of a place only", locations.any(axis=0) != locations.all(axis=0)
+    yield "the row has a part of a location only", locations.any(axis=0) != locations.all(axis=0)
     has_value = valid["value"]
     yield "the row has a value and a record", has_value & valid["offset"]
     single = shape_elements(table) == 1
