@@ -76,7 +76,7 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
         (["file", "board"], "a hook has saved to, got 'file'"),
         (["none", "board"], "must hold saved steps"),
         (["run", "file"], "cannot write TensorBoard files"),
-        (["ftp://host/run", "board"], "unknown scheme 'ftp'"),
+        (["ftp://host/run", "board"], "Unknown scheme 'ftp'"),
         (["run"], "LOGDIR"),
     ):
         ended = export(tmp_path, *arguments, code=2)

@@ -65,14 +65,6 @@ def test_a_trial_never_sees_both_runs(tmp_path: Path, format: str) -> None:
     hook.close()
 
 
-def test_the_run_is_kept_until_there_is_another_one(tmp_path: Path) -> None:
-    finish_run(tmp_path)
-    before = files_of(tmp_path)
-    hook = NumpyHook(tmp_path, save_config=EVERY, overwrite=True)
-    hook.close()
-    assert files_of(tmp_path) == before
-
-
 def test_files_that_are_not_of_the_run_are_kept(tmp_path: Path) -> None:
     finish_run(tmp_path)
     (tmp_path / "checkpoint.pt").write_text("weights")

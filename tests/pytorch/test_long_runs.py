@@ -175,10 +175,14 @@ def sizes(hook: smd.Hook) -> list[int]:
     """How much the parts remember that could grow."""
     pipeline: Any = hook._pipeline
     kinds = [plan for plan in pipeline.plan._kinds.values() if plan is not None]
-    builder = pipeline.run.output._writer._publisher._builder
-    cached = sum(len(cache._values) for cache in pipeline._caches)
-    hooked = len(pipeline.adapter._gradients._hooked)
-    return [len(kinds), cached, hooked, len(builder._templates)]
+    builder: Any = hook._output._writer._publisher._builder  # type: ignore[union-attr]
+    memory = sum(len(plan.memory) for plan in kinds)
+    return [
+        len(kinds),
+        memory,
+        len(hook._gradients._hooked),
+        builder._templates.cache_info().currsize,
+    ]
 
 
 def test_replaced_parameters_are_let_go(tmp_path: Path) -> None:

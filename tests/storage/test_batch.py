@@ -20,7 +20,7 @@ def test_a_tensor_that_cannot_be_saved_is_a_failure_that_says_why() -> None:
 
 @pytest.mark.parametrize("reductions", [{"foo": 1.0}, {"l1_norm": 1.0}, {"l2": 1.0, "L2": 1.0}])
 def test_reductions_nobody_knows_are_refused(reductions: dict[str, float]) -> None:
-    with pytest.raises(SMDebugValueError, match="unknown reductions"):
+    with pytest.raises(SMDebugValueError, match="Unknown reductions"):
         Entry("x", reductions=reductions)
 
 

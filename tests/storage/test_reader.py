@@ -14,7 +14,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.format.keys import event_key, index_key
-from smdebug.storage.raw_tensors import VALUE_COLUMNS, places_of
+from smdebug.storage.raw_tensors import VALUE_COLUMNS, record_locations
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
@@ -52,12 +52,16 @@ def reader_of(store: Store) -> RunReader:
     return reader
 
 
-def places(reader: RunReader, tensor: str = "x") -> list[RecordLocation]:
-    return [place for place in places_of(reader.rows(tensor, VALUE_COLUMNS), tensor) if place]
+def locations(reader: RunReader, tensor: str = "x") -> list[RecordLocation]:
+    return [
+        location
+        for location in record_locations(reader.rows(tensor, VALUE_COLUMNS), tensor)
+        if location
+    ]
 
 
 def values(reader: RunReader, tensor: str = "x") -> list[float]:
-    return [float(value[0]) for value in reader.read_values(places(reader, tensor))]
+    return [float(value[0]) for value in reader.read_values(locations(reader, tensor))]
 
 
 class RemoteStore(MemoryStore):
@@ -127,7 +131,7 @@ def test_refreshing(store: Store, format: str) -> None:
     assert reader.refresh() is False
     version = reader.version
     write(store, range(2, 4), format=format)
-    assert not [place for place in places(reader) if place.step > 1]
+    assert not [location for location in locations(reader) if location.step > 1]
     assert reader.refresh() is True
     assert reader.version > version
     assert values(reader) == [0.0, 1.0, 2.0, 3.0]
@@ -274,10 +278,12 @@ def test_an_event_file_that_is_missing(store: Store) -> None:
 def test_places_that_are_no_record(store: Store, fields: dict[str, int]) -> None:
     key = event_key(0, 0, "worker_0")
     write(store, range(1))
-    (place,) = places(reader_of(store))
+    (location,) = locations(reader_of(store))
     for index in list(store.list("index/")):
         store.delete(index)
-    reader = craft(store, key, **{"length": place.length, "checksum": place.checksum, **fields})
+    reader = craft(
+        store, key, **{"length": location.length, "checksum": location.checksum, **fields}
+    )
     with pytest.raises(DataCorrupted, match=key):
         values(reader)
 
@@ -304,10 +310,10 @@ def test_a_record_is_only_what_it_was_saved_as(
     with RunWriter(store) as run:
         run.submit(batch_of(0, size=size))
     reader = reader_of(store)
-    (place,) = places(reader)
-    reader.read_values([place])
+    (location,) = locations(reader)
+    reader.read_values([location])
     with pytest.raises(DataCorrupted):
-        reader.read_values([place._replace(**change)])
+        reader.read_values([location._replace(**change)])
 
 
 def test_every_byte_of_an_event_file_counts(store: Store) -> None:
@@ -316,17 +322,17 @@ def test_every_byte_of_an_event_file_counts(store: Store) -> None:
         run.submit(batch_of(1, 2.0, "b"))
     (key,) = store.list("events/")
     data = bytearray(store.read(key))
-    for place in range(len(data)):
-        data[place] ^= 1 << place % 8
+    for location in range(len(data)):
+        data[location] ^= 1 << location % 8
         store.write(key, [data])
-        data[place] ^= 1 << place % 8
+        data[location] ^= 1 << location % 8
         reader = reader_of(store)
         with pytest.raises(DataCorrupted) as caught:
-            reader.read_values([*places(reader, "a"), *places(reader, "b")])
+            reader.read_values([*locations(reader, "a"), *locations(reader, "b")])
         assert caught.value.key == key
         assert caught.value.tensor in ("a", "b")
         assert caught.value.offset is not None
-        assert caught.value.offset <= place
+        assert caught.value.offset <= location
 
 
 def test_damage_in_large_records_is_found(store: Store) -> None:
@@ -336,17 +342,17 @@ def test_damage_in_large_records_is_found(store: Store) -> None:
         run.submit(batch_of(1, 2.0, "b", 1 << 18))
     (key,) = store.list("events/")
     data = bytearray(store.read(key))
-    (first,) = places(reader_of(store), "a")
-    for place in [0, 8, 12, 13, 40, 300, first.length // 2, first.length - 5, first.length - 1]:
-        data[place] ^= 1 << place % 8
+    (first,) = locations(reader_of(store), "a")
+    for location in [0, 8, 12, 13, 40, 300, first.length // 2, first.length - 5, first.length - 1]:
+        data[location] ^= 1 << location % 8
         store.write(key, [data])
-        data[place] ^= 1 << place % 8
+        data[location] ^= 1 << location % 8
         reader = reader_of(store)
         for asked in ("a", "ab", "ba"):
-            wanted = [found for name in asked for found in places(reader, name)]
+            wanted = [found for name in asked for found in locations(reader, name)]
             with pytest.raises(DataCorrupted, match="tensor a"):
                 reader.read_values(wanted)
-        assert reader.read_values(places(reader, "b"))[0][0] == 2.0
+        assert reader.read_values(locations(reader, "b"))[0][0] == 2.0
 
 
 def test_large_event_files_of_two_runs_swapped(store: Store) -> None:
@@ -365,7 +371,7 @@ def test_values_are_read_only(store: Store, size: int) -> None:
     with RunWriter(store) as run:
         run.submit(batch_of(0, size=size))
     reader = reader_of(store)
-    for value in reader.read_values(places(reader)):
+    for value in reader.read_values(locations(reader)):
         assert not value.flags.writeable
 
 
@@ -460,7 +466,7 @@ def test_neighbouring_records_come_in_one_request() -> None:
     store = RemoteStore()
     write(store, range(50))
     reader = reader_of(store)
-    found = places(reader)
+    found = locations(reader)
     store.asked.clear()
     assert [float(value[0]) for value in reader.read_values(found)] == list(range(50))
     assert len(store.asked) == 1
@@ -470,9 +476,9 @@ def test_values_come_in_the_order_they_were_asked_for(store: Store) -> None:
     write(store, range(10))
     write(store, range(10, 20))
     reader = reader_of(store)
-    found = places(reader)[::-1]
+    found = locations(reader)[::-1]
     found = [*found[5:], *found[:5], found[0], found[0]]
-    expected = [float(place.step) for place in found]
+    expected = [float(location.step) for location in found]
     assert [float(value[0]) for value in reader.read_values(found)] == expected
     assert reader.read_values([]) == []
 
@@ -523,9 +529,9 @@ def test_reading_while_another_process_writes(tmp_path: Path, format: str) -> No
             steps = {name: table["step"].to_pylist() for name, table in tables.items()}
             assert steps["a"] == steps["b"] == steps["c"]
             for name, table in tables.items():
-                found = [place for place in places_of(table, name) if place]
+                found = [location for location in record_locations(table, name) if location]
                 read = reader.read_values(found[-3:])
-                assert [value[0] for value in read] == [place.step for place in found[-3:]]
+                assert [value[0] for value in read] == [location.step for location in found[-3:]]
     finally:
         process.join(60)
     assert process.exitcode == 0

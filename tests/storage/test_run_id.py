@@ -8,7 +8,7 @@ from smdebug.exceptions import IndexReaderException, SMDebugError
 from smdebug.storage.check.run import check_run
 from smdebug.storage.format.keys import collections_key, index_key
 from smdebug.storage.reader import RunReader
-from smdebug.storage.run_id import run_names
+from smdebug.storage.run_id import run_ids
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.v2.compaction import compact_run
 from smdebug.storage.writer import RunWriter
@@ -57,9 +57,9 @@ def test_a_collections_file_of_another_run_is_refused(format: str) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_job_that_goes_on_keeps_the_name(format: str) -> None:
     store = run_of(format, end=False)
-    before = list(run_names(store))
+    before = list(run_ids(store))
     make_run(store, range(3, 5), format=format)
-    assert list(run_names(store)) == before
+    assert list(run_ids(store)) == before
     assert None not in before
     assert sorted(read(store).steps()["worker_0"].step.tolist()) == [0, 1, 2, 3, 4]
     assert check_run(store).damages == []
@@ -68,7 +68,7 @@ def test_a_job_that_goes_on_keeps_the_name(format: str) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_job_that_goes_on_finds_the_name_without_the_collections_file(format: str) -> None:
     store = run_of(format, end=False)
-    before = list(run_names(store))
+    before = list(run_ids(store))
     for damage in (None, b"{"):
         key = collections_key("worker_0")
         if damage is None:
@@ -76,7 +76,7 @@ def test_a_job_that_goes_on_finds_the_name_without_the_collections_file(format: 
         else:
             store.write(key, [damage])
         make_run(store, range(3, 5), format=format, end=False)
-        assert list(run_names(store)) == before
+        assert list(run_ids(store)) == before
         read(store)
 
 
@@ -85,7 +85,7 @@ def test_a_run_without_a_name_stays_without() -> None:
     with RunWriter(store) as writer:
         writer.submit(default_batch("worker_0", 0))
     make_run(store, range(1, 3))
-    assert list(run_names(store)) == [None]
+    assert list(run_ids(store)) == [None]
     assert sorted(read(store).steps()["worker_0"].step.tolist()) == [0, 1, 2]
 
 
@@ -103,8 +103,8 @@ def test_renamed_index_files_are_refused() -> None:
     (key,) = store.list("index/")
     data = bytes(store.read(key))
     for name, what in (
-        (index_key(7, 9, "worker_0"), "begins with step 0"),
-        (index_key(0, 0, "worker_0"), "which came later"),
+        (index_key(7, 9, "worker_0"), "starts with step 0"),
+        (index_key(0, 0, "worker_0"), "rows of the later segment"),
         (index_key(0, 9, "worker_1"), "rows of worker worker_0"),
     ):
         changed = MemoryStore()

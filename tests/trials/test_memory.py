@@ -14,7 +14,7 @@ import pytest
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.format.keys import index_key
-from smdebug.storage.run_id import run_names
+from smdebug.storage.run_id import run_ids
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.v2.index import SCHEMA, encode_index
 from smdebug.testing.runs import make_run
@@ -93,7 +93,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("large")
     make_run(path, [])
     store = LocalStore(path)
-    (run,) = run_names(store)
+    (run,) = run_ids(store)
     rows = ROWS // FILES
     steps_per_file = rows // TENSORS
     names = pa.array([f"layer.{n:04d}.weight" for n in range(TENSORS)])

@@ -25,7 +25,7 @@ from smdebug.exceptions import (
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.format.keys import index_key
-from smdebug.storage.run_id import run_names
+from smdebug.storage.run_id import run_ids
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.v2.index import IndexRow, encode_index, newest_rows, rows_to_table
@@ -775,7 +775,7 @@ def test_a_shape_that_does_not_fit_its_value_makes_no_array(
         dtype="float32", shape=shape, value=1.0,
     )  # fmt: skip
     store = LocalStore(tmp_path)
-    (run,) = run_names(store)
+    (run,) = run_ids(store)
     data = encode_index(newest_rows(rows_to_table([row], "worker_0", 99)), run)
     store.write(index_key(1, 99, "worker_0"), [data])
     with pytest.raises(DataCorrupted, match="of shape"):

@@ -109,7 +109,8 @@ class HookCollections:
     def remember(self, tensor: str, collections: Iterable[str]) -> None:
         """Record that a tensor of these collections is saved; new collections are created."""
         for name in collections:
-            if name not in self.plan.collections:
+            # With the configuration of now, also before the plan is made again.
+            if self._changed or name not in self.plan.collections:
                 with self._without_new_plan():
                     collection = self.manager.get(name)
                 self.plan.add(collection, self._options)

@@ -32,8 +32,8 @@ def observe(pipeline: Pipeline, current: StepCapture, name: str, tensor: Any) ->
     logger.info("step %d: %s is not finite", current.step.number, name)
     after = current.plan = pipeline.plan.triggered(before, config)
     for earlier, (held, version) in current.held.items():
-        request = after.request(earlier) if before.request(earlier) is None else None
-        if request is None:
+        request = after.request(earlier)
+        if request is None or request == before.request(earlier):
             continue
         if adapter.version(held) == version:
             capture = adapter.capture(earlier, held, request, current.last)

@@ -187,6 +187,8 @@ class Pipeline:
         """Make a step the last one, as the user sets `hook.step`."""
         with self.guarded:
             self._end_step()
+            # Steps that are made again replace what has been published before.
+            self.run.publish()
         with self.guarded.lock:
             earlier = self.run.resume.go_to(number, self.adapter.worker().name)
             self.saved.go_to(number, earlier)

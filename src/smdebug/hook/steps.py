@@ -204,7 +204,9 @@ class StepCounter:
             return
         moved = max(self.mode_step + number - self.step, -1)
         known = {**self.mode_steps, self.mode: moved}
-        self.restore(number, {mode: min(count, number) for mode, count in known.items()})
+        counts = {mode: min(count, number) for mode, count in known.items()}
+        self.restore(number, counts)
+        self.history = StepHistory.from_counts(number, counts)
 
     def last(self) -> Step | None:
         """Return the last step over all modes; None before the first of this process."""

@@ -1,1 +1,1 @@
-"""Bytes, files and formats: the only place that knows how a run lies on a disk or in a bucket."""
+"""Stores, file formats, writers and readers of runs."""

@@ -1,4 +1,4 @@
-"""pyarrow, imported in one place so that its one known knot is answered with the remedy."""
+"""pyarrow, imported here only, so that a NumPy mismatch is reported with its remedy."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ except ImportError as error:  # pragma: no cover - depends on the installed pair
 
 __all__ = ["PARQUET_ERRORS", "pa", "pc", "pq", "warm_up"]
 
-# What reading a Parquet file can end in: errors of Parquet's own arrive as one of the last two.
+# The errors of reading a Parquet file: Parquet's own are raised as one of the last two.
 PARQUET_ERRORS = (pa.ArrowException, OSError, ValueError, RuntimeError)
 
 
 def warm_up() -> None:
-    """Has pyarrow do now what it does when it is first used.
-
-    It looks for pandas, and imports it where it is installed, which takes some tenths of a second.
-    """
+    """Run pyarrow's initialization now: it imports pandas if installed, which takes a while."""
     pa.array([0])

@@ -1,4 +1,4 @@
-"""What is handed to a writer: the tensors of one step, which from then on are the writer's."""
+"""Batches: the tensors of one step that are handed over to a writer, which then owns them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from smdebug.reductions import Array
 
 _REDUCTIONS = frozenset(REDUCTION_NAMES)
-# What a tensor weighs beside its bytes until it is published, measured: objects of Python.
+# Memory of a tensor's Python objects, in addition to its bytes, until it is published: measured.
 ENTRY_BYTES = 600
 
 
@@ -33,16 +33,16 @@ class Entry:
     Attributes:
         name: the tensor's name.
         value: the raw value, when it is saved. The writer reads it later on another thread: hand
-            over a copy, not memory that training goes on to change.
+            over a copy, not memory that training will change.
         reductions: saved reductions, named as `smdebug.reductions.REDUCTION_NAMES`.
         shape: of the tensor; needed only without a value.
         dtype: the element type's name; needed only without a value.
         time: seconds since 1970, when it differs from the step's.
-        original_name: the name in the framework's graph, when it is another one; format v1 keeps
-            it beside a shape.
-        position: its place among the tensors of the batch, in the order they were computed; None
-            for the order of the list.
-        histogram: how its numbers are spread; for TensorBoard, not for the run.
+        original_name: the name in the framework's graph, if it differs; format v1 keeps it with
+            the shape.
+        position: its position among the tensors of the batch, in execution order; None for the
+            order of the list.
+        histogram: its histogram, for TensorBoard; not part of the run.
     """
 
     name: str
@@ -61,25 +61,25 @@ class Entry:
         if not self.reductions.keys() <= _REDUCTIONS:
             unknown = sorted(set(self.reductions) - _REDUCTIONS)
             raise SMDebugValueError(
-                f"tensor {self.name} has unknown reductions {', '.join(map(str, unknown))}; "
-                f"expected some of {', '.join(REDUCTION_NAMES)}"
+                f"Unknown reductions of tensor {self.name}: {', '.join(map(str, unknown))}. "
+                f"Choose from {', '.join(REDUCTION_NAMES)}."
             )
         if not self.name.isascii():
             try:
                 self.name.encode()
             except UnicodeEncodeError as error:
                 raise SMDebugValueError(
-                    f"a tensor's name must be text that UTF-8 can hold, got {self.name!r}"
+                    f"a tensor's name must be a string that UTF-8 can encode, got {self.name!r}"
                 ) from error
 
     @property
     def nbytes(self) -> int:
-        """What the entry weighs in the writer's queue."""
+        """How many bytes the entry takes until it is published."""
         return ENTRY_BYTES + (0 if self.value is None else self.value.nbytes)
 
     @property
     def number(self) -> float | None:
-        """Its value, if it is one real number."""
+        """Its value if it is a single real number, else None."""
         if self.value is None or self.value.size != 1 or self.value.dtype.kind in "USOc":
             return None
         return float(self.value.reshape(())[()])
@@ -87,7 +87,7 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class BlockSchema:
-    """The tensors of a block, in order. Made once and used at many steps: keep it, do not copy it.
+    """The tensors of a block, in order. Create it once for many steps: it is compared by identity.
 
     Attributes:
         names: the tensors' names.
@@ -102,16 +102,16 @@ class BlockSchema:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Many tensors of one step of which the same is saved: columns instead of entries.
+    """Many tensors of one step that are saved alike: columns instead of entries.
 
     Attributes:
         layout: which tensors.
         values: their raw values, when they are saved: plain C-contiguous numbers, at least two in
             each. As with an entry, the writer reads them later.
-        numbers: their values, when they are saved and have one element each that float64 holds.
+        numbers: their values, when they are saved and are single elements that fit float64.
         reductions: their reductions, an array of float64 each.
-        positions: their places among the tensors of the batch, as an entry has one; None for the
-            order of the layout, behind what is before the block.
+        positions: their positions among the tensors of the batch, as an entry has one; None for
+            the order of the layout, after everything before the block.
     """
 
     layout: BlockSchema
@@ -122,27 +122,27 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        """What the block weighs while it waits to be written."""
+        """How many bytes the block takes until it is published."""
         numbers = len(self.layout.names) * (100 + 8 * len(self.reductions))
         return numbers + sum(value.nbytes for value in self.values or ())
 
     def entries(self) -> Iterator[Entry]:
-        """The same, tensor by tensor."""
+        """Yield the same tensors one by one."""
         layout = self.layout
-        for place, name in enumerate(layout.names):
+        for index, name in enumerate(layout.names):
             yield Entry(
                 name,
-                self._value(place),
-                {key: float(column[place]) for key, column in self.reductions.items()},
-                layout.shapes[place],
-                layout.dtypes[place],
+                self._value(index),
+                {key: float(column[index]) for key, column in self.reductions.items()},
+                layout.shapes[index],
+                layout.dtypes[index],
             )
 
-    def _value(self, place: int) -> Array | None:
+    def _value(self, index: int) -> Array | None:
         if self.numbers is not None:
-            dtype, shape = self.layout.dtypes[place], self.layout.shapes[place]
-            return np.full(shape, self.numbers[place], dtype_of(dtype))
-        return None if self.values is None else self.values[place]
+            dtype, shape = self.layout.dtypes[index], self.layout.shapes[index]
+            return np.full(shape, self.numbers[index], dtype_of(dtype))
+        return None if self.values is None else self.values[index]
 
 
 @dataclass
@@ -150,8 +150,8 @@ class StepBatch:
     """Tensors of one step; a step may come in several batches.
 
     Attributes:
-        placed: how many tensors were put into it in the order they were computed; whoever does so
-            gives them their positions and counts on.
+        placed: how many positions are in use by tensors that have one; the caller that assigns
+            positions counts them.
     """
 
     step: int
@@ -170,26 +170,26 @@ class StepBatch:
                 )
 
     def all_entries(self) -> Iterator[Entry]:
-        """Every tensor as an entry, also those of blocks."""
+        """Yield every tensor as an entry, including those of blocks."""
         yield from self.entries
         for block in self.blocks:
             yield from block.entries()
 
     @property
     def nbytes(self) -> int:
-        """What the batch weighs in the writer's queue."""
+        """How many bytes the batch takes until it is published."""
         entries = sum(entry.nbytes for entry in self.entries)
         return entries + sum(block.nbytes for block in self.blocks)
 
 
-# Not frozen: one is made at every saving step, in the training thread.
+# Not frozen, which is faster: the training thread makes one at every saving step.
 @dataclass(eq=False)
 class PendingBatch:
-    """A batch that the writer's thread makes: what training need not wait for happens there.
+    """A batch that the writer thread makes, so that training does not wait for reductions.
 
     Attributes:
-        step: the step it will be of.
-        nbytes: what it weighs until it is made; from then on the batch's own weight counts.
+        step: the step of the batch.
+        nbytes: how many bytes it takes until it is made; then the batch's own size counts.
         make: makes the batch.
         release: called when the memory of the batch is no longer needed, written or not.
     """

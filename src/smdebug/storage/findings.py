@@ -1,7 +1,7 @@
-"""What rules found in a run, kept in the run: a small Parquet file for each time they looked.
+"""Findings of rules in a run: one small Parquet file per evaluation that found something.
 
-Parquet, because a value may be NaN, which JSON cannot hold, and because every engine that reads the
-index then reads the findings too.
+Parquet, because a value may be NaN, which JSON cannot represent, and because every engine that
+reads the index then reads the findings, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from smdebug.storage.format.checksum import (
     has_checksum,
     renamed_for_run,
 )
-from smdebug.storage.run_id import run_names
+from smdebug.storage.run_id import run_ids
 from smdebug.storage.segment_summary import one_array
 from smdebug.storage.untrusted import validate_file
 from smdebug.storage.untrusted.limits import COLUMN_BYTES, FINDINGS_ROWS, check_json, read_small
@@ -53,20 +53,20 @@ _TEXTS = [each.name for each in _SCHEMA if each.type == pa.string()]
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """What a rule found.
+    """A problem that a rule found.
 
     Attributes:
         rule: the rule's name.
-        step: the global step at which it first held.
-        message: one sentence that a person understands, and that names the tensor.
-        tensor: the tensor it is about; None when it is about the run.
+        step: the global step at which the condition first held.
+        message: one sentence for the user, with the name of the tensor.
+        tensor: the tensor; None if it concerns the run.
         value: the number that was compared.
-        threshold: what it was compared with.
+        threshold: the number it was compared with.
         mode: the mode of the step.
         mode_step: the number of the step within its mode.
-        worker: whose tensor.
+        worker: the worker of the tensor.
         time: when it was found, in seconds since 1970.
-        about: tells several conditions of one rule and tensor apart; not kept.
+        about: distinguishes several conditions of one rule and tensor; not stored.
 
     Example:
         >>> print(Finding("VanishingGradient", 40, "gradient/fc.weight has vanished"))
@@ -86,7 +86,7 @@ class Finding:
     about: str = ""
 
     def _compared(self) -> tuple[object, ...]:
-        # NaN is not equal to itself; a finding about one is, and when it was found is no matter.
+        # NaN is not equal to itself, but findings of NaN are; the time does not count.
         values = [value for name, value in vars(self).items() if name not in ("time", "about")]
         return tuple("nan" if value != value else value for value in values)
 
@@ -102,14 +102,14 @@ class Finding:
         return f"{self.rule}, step {self.step}: {self.message}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, with the mode by name."""
+        """Return the fields, with the mode by name."""
         fields = {**dataclasses.asdict(self), "mode": self.mode.name}
         del fields["about"]
         return fields
 
 
 def write_findings(store: Store, findings: Sequence[Finding]) -> str | None:
-    """Adds findings to a run; returns the key of the file, None when there is nothing to write."""
+    """Add findings to a run; return the key of the file, None without findings."""
     if not findings:
         return None
     table = pa.Table.from_pylist([finding.to_dict() for finding in findings], _SCHEMA)
@@ -119,7 +119,7 @@ def write_findings(store: Store, findings: Sequence[Finding]) -> str | None:
 
 
 def read_findings(store: Store) -> list[Finding]:
-    """All findings of a run by step, each once, however often the rules have looked.
+    """Return all findings of a run by step, each once, however often rules found it.
 
     Raises:
         IndexReaderException: a file is damaged.
@@ -132,18 +132,18 @@ def read_findings(store: Store) -> list[Finding]:
 
 
 def findings_table(store: Store) -> Any:
-    """All findings of a run as an Arrow table."""
+    """Return all findings of a run as an Arrow table."""
     rows = [finding.to_dict() for finding in read_findings(store)]
     return pa.Table.from_pylist(rows, _SCHEMA)
 
 
 def write_report(store: Store, report: dict[str, Any]) -> str:
-    """Keeps what became of each rule, beside the findings."""
+    """Store the outcome of each rule with the findings."""
     return _write(store, "json", memoryview(json.dumps(report).encode()))
 
 
 def read_reports(store: Store) -> list[dict[str, Any]]:
-    """What became of each rule, every time rules were run to their end; the newest last."""
+    """Return the outcomes of rules, one report per completed evaluation, newest last."""
     reports = []
     for key in store.list(FINDINGS_PREFIX):
         if key.endswith(".json"):
@@ -162,26 +162,26 @@ def _report(store: Store, key: str) -> dict[str, Any]:
 
 
 def copy_findings(source: Store, target: Store) -> None:
-    """Copies findings and reports into a copy of their run, which has another name.
+    """Copy findings and reports into a copy of their run, which has another run ID.
 
     Raises:
         IndexReaderException: one of them is damaged.
     """
-    run = next(run_names(target), None)
+    run = next(run_ids(target), None)
     for key in source.list(FINDINGS_PREFIX):
         content = _checked(source, key)
         target.write(renamed_for_run(key, content, run), [content])
 
 
 def check_file(store: Store, key: str) -> int:
-    """Reads a file of findings, or a report, and returns how many bytes it has.
+    """Verify a file of findings or a report; return its size in bytes.
 
     Raises:
         IndexReaderException: it is damaged.
-        KeyError: it is gone.
+        KeyError: it does not exist.
     """
     if not has_checksum(key):
-        raise IndexReaderException(f"{key}: the name holds no checksum")
+        raise IndexReaderException(f"{key}: the name has no checksum")
     if key.endswith(".parquet"):
         list(_read(store, key))
     else:
@@ -190,11 +190,11 @@ def check_file(store: Store, key: str) -> int:
 
 
 def _write(store: Store, ending: str, content: memoryview) -> str:
-    # With a checksum in the name: Parquet's own leave the headers of pages open.
+    # With a checksum in the name: Parquet's own do not cover page headers.
     try:
-        run = next(run_names(store), None)
+        run = next(run_ids(store), None)
     except IndexReaderException:
-        # Damaged; what is found all the same is kept.
+        # A damaged collections file must not keep findings from being stored.
         run = None
     key = checksummed_name(FINDINGS_PREFIX, ending, content, run)
     store.write(key, [content])
@@ -202,17 +202,17 @@ def _write(store: Store, ending: str, content: memoryview) -> str:
 
 
 def _checked(store: Store, key: str) -> bytes:
-    """The contents of a file, if they are what was written.
+    """Return the verified content of a file.
 
     Raises:
-        IndexReaderException: they are not.
+        IndexReaderException: it is not what was written.
     """
     content = read_small(store, key)
     if not has_checksum(key):
         return content
-    # With the name of the first worker there was, or of a run without names.
+    # The run ID may be that of any worker, or missing in an old run.
     try:
-        intact = any(fits_checksum(key, content, run) for run in chain([None], run_names(store)))
+        intact = any(fits_checksum(key, content, run) for run in chain([None], run_ids(store)))
     except IndexReaderException as error:
         raise IndexReaderException(f"{key}: cannot be checked: {error}") from error
     if not intact:
@@ -231,7 +231,7 @@ def _read(store: Store, key: str) -> Iterable[Finding]:
             raise IndexReaderException(
                 f"it claims {metadata.num_rows:,} findings, expected at most {FINDINGS_ROWS:,}"
             )
-        # On this thread alone: one of Arrow's pool that still holds memory of Python's when the
+        # On this thread only: a thread of Arrow's pool that still has memory of Python when the
         # interpreter ends aborts the process.
         file = pq.ParquetFile(
             pa.BufferReader(pa.py_buffer(data)),
@@ -243,7 +243,7 @@ def _read(store: Store, key: str) -> Iterable[Finding]:
         table = file.read(columns=_SCHEMA.names, use_threads=False)
         for name in _TEXTS:
             if not pa.types.is_dictionary(table[name].type):
-                raise IndexReaderException(f"column {name} holds no texts")
+                raise IndexReaderException(f"column {name} has no strings")
             check_texts(name, one_array(table[name]))
         rows = table.select(_SCHEMA.names).cast(_SCHEMA).to_pylist()
         return [Finding(**{**row, "mode": ModeKeys[row["mode"]]}) for row in rows]

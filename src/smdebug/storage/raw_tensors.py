@@ -1,12 +1,11 @@
-"""Raw tensors: reading the records that the index points to, each checked before it is a value."""
+"""Reader of raw tensors: records that the index points to, each verified before it is decoded."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
     from smdebug.storage.arrow import pa
     from smdebug.storage.format.events import Event
 
-# Records of one remote file that lie this close are fetched by one request.
+# Records of one remote file with at most this many bytes between them are fetched together.
 _GAP = 1 << 20
-_MOST_FILES_OPEN = 64
-# The key and the double that an event begins with.
+_MAX_OPEN_FILES = 64
+# The key and the double at the start of an event.
 _TIME_BYTES = 9
-# From here on verifying a record again costs more than remembering that it was.
+# Verifying a record of this size again costs more than storing that it was.
 _LARGE = 1 << 20
 _VERIFIERS = min(os.cpu_count() or 1, 8)
 
@@ -39,7 +38,7 @@ R = TypeVar("R")
 
 
 class RecordLocation(NamedTuple):
-    """Where a record lies and what it must hold."""
+    """Where a record is and what it must contain."""
 
     event_file: str
     offset: int
@@ -56,55 +55,58 @@ class RawReader:
     """Reads raw tensors of a run.
 
     Args:
-        store: where the run is kept.
+        store: where the run is.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._events: OrderedDict[str, _EventFile] = OrderedDict()
+        # Over the store, not over self: a cycle would keep files mapped until it is collected.
+        self._event_file = lru_cache(_MAX_OPEN_FILES)(
+            lambda key: _EventFile(store.read(check_key(key)))
+        )
 
-    def read_values(self, places: Sequence[RecordLocation]) -> list[Array]:
-        """Reads records; each is checked, and must hold the tensor and step it is said to hold.
+    def read_values(self, locations: Sequence[RecordLocation]) -> list[Array]:
+        """Read records; each is verified and must be of the expected tensor and step.
 
         Local values are read-only views on the mapped file.
 
         Raises:
             DataCorrupted: a record fails a check.
-            KeyError: an event file is not there.
+            KeyError: an event file is missing.
         """
         if self._store.remote:
-            return self._read_remote(places, _value)
-        files = [self._event_file(place.event_file) for place in places]
-        large = sum(place.length >= _LARGE for place in places)
+            return self._read_remote(locations, _value)
+        files = [self._event_file(location.event_file) for location in locations]
+        large = sum(location.length >= _LARGE for location in locations)
         if large < 2:
-            return [file.value(place) for file, place in zip(files, places, strict=True)]
-        # Verifying releases the GIL: large records are verified side by side.
+            return [file.value(location) for file, location in zip(files, locations, strict=True)]
+        # Verifying releases the GIL: large records are verified in parallel.
         with ThreadPoolExecutor(min(large, _VERIFIERS), "smdebug-verify") as pool:
-            return list(pool.map(_EventFile.value, files, places))
+            return list(pool.map(_EventFile.value, files, locations))
 
-    def read_times(self, places: Sequence[RecordLocation]) -> list[float]:
-        """When records were made, in seconds since 1970; each is checked as a value is."""
+    def read_times(self, locations: Sequence[RecordLocation]) -> list[float]:
+        """Return when records were made, in seconds since 1970; verified as by `read_values`."""
         if self._store.remote:
-            return self._read_remote(places, _time)
-        return [self._event_file(place.event_file).time(place) for place in places]
+            return self._read_remote(locations, _time)
+        return [self._event_file(location.event_file).time(location) for location in locations]
 
-    def read_events(self, places: Sequence[RecordLocation]) -> list[Event | Exception]:
-        """Reads records as `read_values` does; what is wrong with one stands in its place.
+    def read_events(self, locations: Sequence[RecordLocation]) -> list[Event | Exception]:
+        """Read records as `read_values` does, with the error in the place of a record that has one.
 
         Raises:
-            StoreError: an object store gives no answer.
+            StoreError: an object store does not answer.
         """
         if self._store.remote:
-            return self._remote_events(places)
-        files = [_attempt(self._event_file, place.event_file) for place in places]
-        large = sum(place.length >= _LARGE for place in places)
+            return self._remote_events(locations)
+        files = [_attempt(self._event_file, location.event_file) for location in locations]
+        large = sum(location.length >= _LARGE for location in locations)
         if large < 2:
-            return list(map(_event_of, files, places))
+            return list(map(_event_of, files, locations))
         with ThreadPoolExecutor(min(large, _VERIFIERS), "smdebug-verify") as pool:
-            return list(pool.map(_event_of, files, places))
+            return list(pool.map(_event_of, files, locations))
 
-    def _remote_events(self, places: Sequence[RecordLocation]) -> list[Event | Exception]:
-        spans = _spans(places)
+    def _remote_events(self, locations: Sequence[RecordLocation]) -> list[Event | Exception]:
+        spans = _spans(locations)
         data = each(
             self._store,
             partial(_attempt, partial(_read_span, self._store)),
@@ -113,50 +115,40 @@ class RawReader:
         events: dict[int, Event | Exception] = {}
         for span, view in zip(spans, data, strict=True):
             for number in span.numbers:
-                place = places[number]
+                location = locations[number]
                 if isinstance(view, Exception):
                     events[number] = view
                     continue
-                start = place.offset - span.start
-                record = view[start : start + place.length]
-                events[number] = _attempt(partial(_event, place=place), record)
-        return [events[number] for number in range(len(places))]
+                start = location.offset - span.start
+                record = view[start : start + location.length]
+                events[number] = _attempt(partial(_event, location=location), record)
+        return [events[number] for number in range(len(locations))]
 
     def file_time(self, key: str) -> float:
-        """When the first record of an event file was made; only its first bytes are read."""
+        """Return when the first record of an event file was made, from its first bytes."""
         data = self._store.read(check_key(key), 0, HEADER_SIZE + _TIME_BYTES)
         if len(data) < HEADER_SIZE + _TIME_BYTES:
             raise DataCorrupted("file ends inside a record", key=key, offset=0)
         payload_length(data, key=key, offset=0)
-        # An event begins with its time, and a part of its fields is an event as well.
+        # An event starts with its time, and a prefix of its fields is an event as well.
         return decode_event(data[HEADER_SIZE:], key=key, offset=0).wall_time
 
     def _read_remote(
-        self, places: Sequence[RecordLocation], decode: Callable[[memoryview, RecordLocation], R]
+        self, locations: Sequence[RecordLocation], decode: Callable[[memoryview, RecordLocation], R]
     ) -> list[R]:
-        spans = _spans(places)
+        spans = _spans(locations)
         data = each(self._store, lambda span: _read_span(self._store, span), spans)
         values: dict[int, R] = {}
         for span, view in zip(spans, data, strict=True):
             for number in span.numbers:
-                place = places[number]
-                start = place.offset - span.start
-                record = view[start : start + place.length]
-                if 2 * place.length < len(view):
-                    # A view would keep everything that lies around it in memory.
+                location = locations[number]
+                start = location.offset - span.start
+                record = view[start : start + location.length]
+                if 2 * location.length < len(view):
+                    # A view would keep the whole response in memory.
                     record = memoryview(bytes(record))
-                values[number] = decode(record, place)
-        return [values[number] for number in range(len(places))]
-
-    def _event_file(self, key: str) -> _EventFile:
-        if key in self._events:
-            self._events.move_to_end(key)
-            return self._events[key]
-        file = _EventFile(self._store.read(check_key(key)))
-        self._events[key] = file
-        if len(self._events) > _MOST_FILES_OPEN:
-            self._events.popitem(last=False)
-        return file
+                values[number] = decode(record, location)
+        return [values[number] for number in range(len(locations))]
 
 
 class _EventFile:
@@ -166,27 +158,27 @@ class _EventFile:
         self._data = data
         self._verified: dict[RecordLocation, Array] = {}
 
-    def value(self, place: RecordLocation) -> Array:
-        if place in self._verified:
-            return self._verified[place]
-        if place.length < _LARGE:
-            return _value(self._data[place.offset : place.offset + place.length], place)
-        populate(self._data, place.offset, place.length)
-        value = _value(self._data[place.offset : place.offset + place.length], place)
-        self._verified[place] = value
+    def value(self, location: RecordLocation) -> Array:
+        if location in self._verified:
+            return self._verified[location]
+        if location.length < _LARGE:
+            return _value(self._data[location.offset : location.offset + location.length], location)
+        populate(self._data, location.offset, location.length)
+        value = _value(self._data[location.offset : location.offset + location.length], location)
+        self._verified[location] = value
         return value
 
-    def event(self, place: RecordLocation) -> Event:
-        if place.length >= _LARGE:
-            populate(self._data, place.offset, place.length)
-        return _event(self._data[place.offset : place.offset + place.length], place)
+    def event(self, location: RecordLocation) -> Event:
+        if location.length >= _LARGE:
+            populate(self._data, location.offset, location.length)
+        return _event(self._data[location.offset : location.offset + location.length], location)
 
-    def time(self, place: RecordLocation) -> float:
-        return _time(self._data[place.offset : place.offset + place.length], place)
+    def time(self, location: RecordLocation) -> float:
+        return _time(self._data[location.offset : location.offset + location.length], location)
 
 
 def _attempt(work: Callable[[T], R], item: T) -> R | Exception:
-    """What comes of it, or what it failed with; a store without an answer is no such thing."""
+    """Return the result, or the error it failed with; raise if the store does not answer."""
     try:
         return work(item)
     except StoreError:
@@ -195,12 +187,12 @@ def _attempt(work: Callable[[T], R], item: T) -> R | Exception:
         return error
 
 
-def _event_of(file: _EventFile | Exception, place: RecordLocation) -> Event | Exception:
-    return file if isinstance(file, Exception) else _attempt(file.event, place)
+def _event_of(file: _EventFile | Exception, location: RecordLocation) -> Event | Exception:
+    return file if isinstance(file, Exception) else _attempt(file.event, location)
 
 
 class _Span:
-    """Neighbouring records of one file that one request fetches."""
+    """Neighboring records of one file that one request fetches."""
 
     def __init__(self, key: str, start: int) -> None:
         self.key = key
@@ -209,16 +201,18 @@ class _Span:
         self.numbers: list[int] = []
 
 
-def _spans(places: Sequence[RecordLocation]) -> list[_Span]:
+def _spans(locations: Sequence[RecordLocation]) -> list[_Span]:
     spans: list[_Span] = []
-    order = sorted(range(len(places)), key=lambda n: (places[n].event_file, places[n].offset))
+    order = sorted(
+        range(len(locations)), key=lambda n: (locations[n].event_file, locations[n].offset)
+    )
     for number in order:
-        place = places[number]
+        location = locations[number]
         last = spans[-1] if spans else None
-        if last is None or last.key != place.event_file or place.offset > last.end + _GAP:
-            last = _Span(place.event_file, place.offset)
+        if last is None or last.key != location.event_file or location.offset > last.end + _GAP:
+            last = _Span(location.event_file, location.offset)
             spans.append(last)
-        last.end = max(last.end, place.offset + place.length)
+        last.end = max(last.end, location.offset + location.length)
         last.numbers.append(number)
     return spans
 
@@ -227,51 +221,51 @@ def _read_span(store: Store, span: _Span) -> memoryview:
     return store.read(check_key(span.key), span.start, span.end - span.start)
 
 
-def _value(record: memoryview, place: RecordLocation) -> Array:
-    tensor = _event(record, place).values[0].tensor
+def _value(record: memoryview, location: RecordLocation) -> Array:
+    tensor = _event(record, location).values[0].tensor
     assert tensor is not None
     return tensor
 
 
-def _time(record: memoryview, place: RecordLocation) -> float:
-    return _event(record, place).wall_time
+def _time(record: memoryview, location: RecordLocation) -> float:
+    return _event(record, location).wall_time
 
 
-def _event(record: memoryview, place: RecordLocation) -> Event:
+def _event(record: memoryview, location: RecordLocation) -> Event:
     where: dict[str, Any] = {
-        "key": place.event_file,
-        "offset": place.offset,
-        "tensor": place.tensor,
+        "key": location.event_file,
+        "offset": location.offset,
+        "tensor": location.tensor,
     }
-    if len(record) != place.length:
+    if len(record) != location.length:
         raise DataCorrupted("file ends before the record does", **where)
     payload = open_record(
         record,
-        expected=place.checksum,
-        expected_digest=place.digest,
-        classic=place.classic,
+        expected=location.checksum,
+        expected_digest=location.digest,
+        classic=location.classic,
         **where,
     )
-    event = decode_event(payload, key=place.event_file, offset=place.offset)
+    event = decode_event(payload, key=location.event_file, offset=location.offset)
     value = event.values[0] if len(event.values) == 1 else None
     if value is None or value.tensor is None:
-        raise DataCorrupted("the record holds no tensor", **where)
-    if value.tag != place.tensor or event.step != place.step:
+        raise DataCorrupted("the record has no tensor", **where)
+    if value.tag != location.tensor or event.step != location.step:
         raise DataCorrupted(
-            f"the record holds tensor {value.tag} of step {event.step}, not of step {place.step}",
+            f"the record has tensor {value.tag} of step {event.step}, not of step {location.step}",
             **where,
         )
     return event
 
 
-def places_of(table: pa.Table, tensor: str | None = None) -> list[RecordLocation | None]:
-    """Where the raw values of rows lie; None for rows that have no record.
+def record_locations(table: pa.Table, tensor: str | None = None) -> list[RecordLocation | None]:
+    """Return where the raw values of rows are; None for rows without a record.
 
     Args:
         table: the rows.
-        tensor: the tensor they are of; None when the rows say it themselves.
+        tensor: the tensor of all rows; None to take it from the table.
     """
-    columns = [table[name].to_pylist() for name in _PLACE_COLUMNS]
+    columns = [table[name].to_pylist() for name in _LOCATION_COLUMNS]
     tensors = table["tensor"].to_pylist() if tensor is None else [tensor] * table.num_rows
     return [
         None
@@ -283,12 +277,12 @@ def places_of(table: pa.Table, tensor: str | None = None) -> list[RecordLocation
     ]
 
 
-_PLACE_COLUMNS = ("event_file", "offset", "length", "checksum", "digest", "step", "seq")
-VALUE_COLUMNS = [*_PLACE_COLUMNS, "value", "dtype", "shape"]
+_LOCATION_COLUMNS = ("event_file", "offset", "length", "checksum", "digest", "step", "seq")
+VALUE_COLUMNS = [*_LOCATION_COLUMNS, "value", "dtype", "shape"]
 
 
 def as_dtype(value: Array, name: str | None) -> Array:
-    """Gives strings the kind the index names: bytes look like text in a record."""
+    """Convert strings to the type in the index: a record cannot tell bytes from text."""
     if name == "bytes" and value.dtype.kind == "U":
         if not value.size:
             return np.zeros(value.shape, np.bytes_)
@@ -300,10 +294,10 @@ _TEXT_KINDS = {"str": np.dtype("U1"), "bytes": np.dtype("S1")}
 
 
 def value_in_index(value: float | None, dtype: str | None, shape: list[int] | None) -> Array | None:
-    """The value of a row without a record: a scalar, or an empty tensor; else None."""
+    """Return the value of a row without a record: a scalar, an empty tensor, or None."""
     if shape is None or dtype is None:
         return None
-    # Nothing is made of a shape before it is known to be a small one.
+    # Nothing is allocated before the shape is known to be small.
     elements = math.prod(shape)
     if value is not None and elements == 1 and dtype not in _TEXT_KINDS:
         with np.errstate(all="ignore"):
@@ -314,19 +308,21 @@ def value_in_index(value: float | None, dtype: str | None, shape: list[int] | No
     elif value is None and min(shape, default=0) >= 0:
         return None
     else:
-        raise DataCorrupted(f"the index says {value} for a tensor of shape {shape} of {dtype}")
+        raise DataCorrupted(
+            f"the index has {value} for a tensor of shape {shape} and dtype {dtype}"
+        )
     array.flags.writeable = False
     return array
 
 
 def each(store: Store, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Maps over items, as many at once as the store is good for."""
+    """Apply a function to items, in as many threads as the store supports."""
     if store.parallel == 1 or len(items) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(store.parallel, "smdebug-read") as pool:
         try:
             futures = [pool.submit(work, item) for item in items]
         except RuntimeError:
-            # The interpreter is ending, and gives out no threads any more.
+            # The interpreter is shutting down and starts no threads.
             return [work(item) for item in items]
         return [future.result() for future in futures]

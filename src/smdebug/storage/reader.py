@@ -1,6 +1,6 @@
-"""Reading a run: its index as tables, its raw tensors as views, whatever the format.
+"""Reader of a run of either format: its index as tables, its raw tensors as views.
 
-More than 400 lines because both formats become one here, and every question about a run ends here.
+It has more than 400 lines because both formats meet here and every query of a run ends here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from smdebug.storage.format.keys import (
     parse_index_key,
 )
 from smdebug.storage.raw_tensors import RawReader, RecordLocation, each
-from smdebug.storage.run_id import RunNames
+from smdebug.storage.run_id import RunIds
 from smdebug.storage.segment_summary import Segment, StepArrays
 from smdebug.storage.untrusted.limits import NAME_CHARACTERS, STEPS, read_json_text, read_small
 from smdebug.storage.v1.index import V1Segment, V1Step, parse_classic
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("smdebug.storage")
 
-# Compaction may take files away while they are being opened; it never does so for ever. Many
-# workers that end at once do so again and again.
+# Compaction may remove files while they are being opened; many workers that end at once do so
+# repeatedly.
 _TRIES = 50
-# An object store lists so many keys at a time; more of them are not of one moment.
+# An object store lists this many keys per request; more of them are not one snapshot.
 _PAGE = 1000
 
-# What it takes to sort rows and to tell the newest.
+# The columns that sort rows and determine the newest.
 _ORDERING = ("worker", "tensor", "step", "seq", "position")
 
 T = TypeVar("T")
@@ -61,11 +61,11 @@ class RunReader:
     """Reads a run from a store.
 
     Args:
-        store: where the run is kept.
+        store: where the run is.
 
     Attributes:
-        version: grows whenever a refresh found something new.
-        listing_seconds: what the last refresh spent on finding out what there is.
+        version: grows with every refresh that found something new.
+        listing_seconds: how long the last refresh took to list files.
     """
 
     def __init__(self, store: Store) -> None:
@@ -75,7 +75,7 @@ class RunReader:
         self._cache = ColumnCache()
         self._gathered = ColumnCache()
         self._raw = RawReader(store)
-        self._runs = RunNames(store)
+        self._runs = RunIds(store)
         self._seen: set[str] = set()
         self._files: dict[str, IndexFile] = {}
         self._classic: list[V1Segment] = []
@@ -83,7 +83,7 @@ class RunReader:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Takes stock of the segments anew: some are there no more."""
+        """Build the summary of all segments again, because some are gone."""
         self._generation += 1
         self._known_steps = self._known_characters = 0
         self._segments: list[Segment] = []
@@ -108,10 +108,10 @@ class RunReader:
                     "characters of names in a run, got more"
                 )
 
-    # ---- finding what is there
+    # ---- finding files
 
     def finished(self) -> bool:
-        """Whether the job has said that there is no more to come."""
+        """Whether the run has an end marker."""
         try:
             self.store.read(END_KEY, 0, 0)
         except KeyError:
@@ -119,13 +119,13 @@ class RunReader:
         return True
 
     def ended_before(self, moment: float) -> bool:
-        """Whether the job says that it ended before a moment, in seconds since 1970."""
-        mark = EndMarker.of(self.store)
-        # Format v1 and earlier versions do not say when.
-        return mark is not None and mark.time is not None and mark.time < moment
+        """Whether the run ended before a time, in seconds since 1970."""
+        marker = EndMarker.of(self.store)
+        # Format v1 and earlier versions have no time.
+        return marker is not None and marker.time is not None and marker.time < moment
 
     def collections(self) -> dict[str, dict[str, Any]]:
-        """The collections files by worker, parsed.
+        """Return the parsed collections files by worker.
 
         Raises:
             IndexReaderException: one of them is damaged, or is not a JSON object.
@@ -143,20 +143,20 @@ class RunReader:
     def refresh(
         self, since_step: int | None = None, clock: Callable[[], float] = time.monotonic
     ) -> bool:
-        """Looks for index files that are new, and for those that compaction has replaced.
+        """Find new index files, and those that compaction has replaced.
 
         Args:
-            since_step: look only at files of this step and later ones; that earlier ones were
-                replaced is then not noticed.
-            clock: what `listing_seconds` is measured with.
+            since_step: list only files of this step and later ones; replaced earlier files are
+                then not noticed.
+            clock: the clock for `listing_seconds`.
 
         Returns:
             Whether anything changed.
 
         Raises:
-            IndexReaderException: a file is damaged or is none of ours.
+            IndexReaderException: a file is damaged or of another run.
         """
-        # What one attempt has opened serves the next: each has less to do.
+        # Files that one attempt opened are used by the next.
         opened: dict[str, IndexFile] = {}
         for _ in range(_TRIES):
             try:
@@ -173,9 +173,8 @@ class RunReader:
         keys = set(self.store.list(INDEX_PREFIX, after))
         gone = {key for key in self._files if key > after} - keys
         if gone or (self.store.remote and len(keys) >= _PAGE):
-            # Old files are deleted after their replacement is there: this listing shows it. One
-            # that took several requests may have missed both, and what replaces files may stand
-            # before the step from which on was listed.
+            # Old files are deleted after their replacement exists, so a new listing has it. One of
+            # several requests may miss both, and a replacement may sort before `after`.
             keys = set(self.store.list(INDEX_PREFIX))
             gone = set(self._files) - keys
         self.listing_seconds = clock() - began
@@ -195,13 +194,13 @@ class RunReader:
         for key, name in named:
             if name is None:
                 logger.warning(
-                    "%s/%s is not an index file of a run; it is ignored", self.store.url, key
+                    "Ignoring %s/%s, which is not an index file of a run", self.store.url, key
                 )
         known = [(key, name) for key, name in named if name is not None]
         classic = self._open_classic([item for item in known if item[1].seq is None])
         modern = [item for item in known if item[1].seq is not None]
         opened = self._each(lambda item: self._open_file(*item, before), modern)
-        # Nothing is taken over before everything is open: a refresh that fails changes nothing.
+        # Assigned when everything is open: a refresh that fails changes nothing.
         self._classic += classic
         self._files.update(zip((key for key, _ in modern), opened, strict=True))
         self._seen.update(keys)
@@ -212,7 +211,7 @@ class RunReader:
             file = IndexFile(self.store, key, name, self._cache)
             file.check_name(name)
             self._runs.check(key, name.worker, file.run)
-            # Read here and not later, so that one that vanishes is noticed while it is replaced.
+            # Read now, so that a file that vanishes is noticed while its replacement is searched.
             _ = file.steps
             before[key] = file
         return before[key]
@@ -238,11 +237,11 @@ class RunReader:
         return self._segments
 
     def names(self) -> dict[str, int]:
-        """Every tensor with the modes it was saved in, as bits."""
+        """Return every tensor with the modes it was saved in, as bits."""
         return self._names
 
     def names_within(self, begin: int, end: int) -> dict[str, int]:
-        """The tensors saved at the steps `begin <= step < end`, with their modes as bits."""
+        """Return the tensors of the steps `begin <= step < end`, with their modes as bits."""
 
         def read() -> dict[str, int]:
             names: dict[str, int] = {}
@@ -254,29 +253,29 @@ class RunReader:
         return self._retry_on_compaction(read)
 
     def names_at(self, step: int) -> set[str]:
-        """The tensors saved at a global step."""
+        """Return the tensors saved at a global step."""
         return set(self.names_within(step, step + 1))
 
     def steps(self) -> dict[str, StepArrays]:
-        """The steps of every worker."""
-        for worker, pieces in self._steps.items():
-            # Joined once, so that a long run is not joined anew with every step.
-            self._steps[worker] = [StepArrays.concatenate(pieces)]
-        return {worker: pieces[0] for worker, pieces in self._steps.items()}
+        """Return the steps of every worker."""
+        for worker, chunks in self._steps.items():
+            # Concatenated once, not again with every step of a long run.
+            self._steps[worker] = [StepArrays.concatenate(chunks)]
+        return {worker: chunks[0] for worker, chunks in self._steps.items()}
 
     def _holding(self, low: int, high: int) -> list[Segment]:
-        """The segments that may hold steps from `low` to `high`."""
+        """Return the segments that may have steps from `low` to `high`."""
         reach = np.array(self._reach, np.int64).reshape(-1, 2)
         hits = np.flatnonzero((reach[:, 0] <= high) & (reach[:, 1] >= low))
-        return [self._segments[place] for place in hits.tolist()]
+        return [self._segments[index] for index in hits.tolist()]
 
     def original_name(self, tensor: str) -> str:
-        """The name a tensor had in the framework's graph."""
+        """Return the name of a tensor in the framework's graph."""
         found = (each.originals[tensor] for each in self._classic if tensor in each.originals)
         return next(found, tensor)
 
     def rows(self, tensor: str, columns: Sequence[str], steps: set[int] | None = None) -> pa.Table:
-        """The rows of one tensor, by worker and step, the newest of each.
+        """Return the newest rows of one tensor, by worker and step.
 
         With `steps`, rows of other steps may be missing.
         """
@@ -291,7 +290,7 @@ class RunReader:
         return found.select(list(columns))
 
     def _gather(self, tensor: str, columns: list[str]) -> pa.Table:
-        """All rows of a tensor; kept, so that only new segments have to be read next time."""
+        """Return all rows of a tensor; cached, so that next time only new segments are read."""
         key = (tensor, tuple(columns))
         known = self._gathered.get(key)
         if known is None or known.generation != self._generation:
@@ -305,7 +304,7 @@ class RunReader:
         return known.table
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The whole index; without `columns`, the key columns and those that hold anything."""
+        """Return the whole index; without `columns`, key columns and those with values."""
         columns = self.present_columns() if columns is None else columns
         needed = list(dict.fromkeys([*columns, *_ORDERING]))
 
@@ -316,17 +315,17 @@ class RunReader:
         return newest_rows(self._retry_on_compaction(read)).select(list(columns))
 
     def present_columns(self) -> list[str]:
-        """The key columns and those that hold anything."""
+        """Return the key columns and those with values."""
         present = {"step", "mode", "mode_step", "worker", "tensor"}
         present = present.union(*(segment.present_columns() for segment in self._segments))
         return [name for name in SCHEMA.names if name in present]
 
     def table_within(self, begin: int, end: int, columns: Sequence[str]) -> pa.Table:
-        """The rows of the steps `begin <= step < end`, by worker, tensor and step."""
+        """Return the rows of the steps `begin <= step < end`, by worker, tensor and step."""
         needed = list(dict.fromkeys([*columns, *_ORDERING]))
 
         def read() -> pa.Table:
-            pieces = [EMPTY.select(needed)]
+            chunks = [EMPTY.select(needed)]
             for segment in self._holding(begin, end - 1):
                 if isinstance(segment, V1Segment):
                     segment = segment.part(begin, end)
@@ -334,16 +333,16 @@ class RunReader:
                 steps = table["step"].to_numpy()
                 if len(steps) and (steps.min() < begin or steps.max() >= end):
                     table = table.filter((steps >= begin) & (steps < end))
-                pieces.append(table)
-            return pa.concat_tables(pieces)
+                chunks.append(table)
+            return pa.concat_tables(chunks)
 
         return newest_rows(self._retry_on_compaction(read)).select(list(columns))
 
     def evict_until(self, step: int) -> None:
-        """Lets go of index files of format v2 that hold nothing beyond a step.
+        """Close index files of format v2 that have nothing after a step.
 
-        Steps and names stay known; rows of those files are not found any more. For whoever follows
-        a long job and has seen them.
+        Their steps and names stay, their rows are not found any more: for callers that follow a
+        long job and have read them.
         """
         kept = [segment.step_range()[1] > step for segment in self._segments]
         if all(kept):
@@ -355,13 +354,13 @@ class RunReader:
         pairs = zip(self._segments, self._reach, strict=True)
         left = [pair for pair in pairs if id(pair[0]) in held]
         self._segments, self._reach = [pair[0] for pair in left], [pair[1] for pair in left]
-        # What was gathered counts segments by number.
+        # Cached rows count segments by number.
         self._generation += 1
         self._cache.clear()
         self._gathered.clear()
 
     def check_all(self) -> None:
-        """Verifies every byte of the v2 index files."""
+        """Verify every byte of the v2 index files."""
         for file in self._files.values():
             file.check_all()
 
@@ -388,43 +387,43 @@ class RunReader:
             try:
                 return read()
             except KeyError:
-                # A file was replaced by compaction since it was opened; that may happen again.
+                # A file was compacted since it was opened, which may happen again.
                 self.refresh()
         return read()
 
     # ---- raw tensors
 
     def has_later_events(self, event_file: str) -> bool:
-        """Whether the worker of an event file has one of a later step."""
+        """Whether the worker of an event file has another one of a later step."""
         worker = event_file.rpartition("/")[2].partition("_")[2]
         later = self.store.list(EVENTS_PREFIX, event_file)
         return any(key.rpartition("/")[2].partition("_")[2] == worker for key in later)
 
-    def read_values(self, places: Sequence[RecordLocation]) -> list[Array]:
-        """Reads records; see `RawReader.read_values`."""
-        return self._raw.read_values(places)
+    def read_values(self, locations: Sequence[RecordLocation]) -> list[Array]:
+        """Read records; see `RawReader.read_values`."""
+        return self._raw.read_values(locations)
 
-    def read_times(self, places: Sequence[RecordLocation]) -> list[float]:
-        """When records were made; see `RawReader.read_times`."""
-        return self._expected(lambda: self._raw.read_times(places))
+    def read_times(self, locations: Sequence[RecordLocation]) -> list[float]:
+        """Return when records were made; see `RawReader.read_times`."""
+        return self._expected(lambda: self._raw.read_times(locations))
 
     def classic_time(self, worker: str, step: int) -> float | None:
-        """When the first record of a v1 step was made, whose index does not say it."""
-        found = [each.first_place(step) for each in self._classic if each.worker == worker]
-        places = [place for place in found if place is not None]
-        if not places:
+        """Return when the first record of a v1 step was made, which its index does not have."""
+        found = [each.first_location(step) for each in self._classic if each.worker == worker]
+        locations = [location for location in found if location is not None]
+        if not locations:
             return None
-        if places[-1].checksum is None:
-            # Nothing could be verified by reading all of it, as it may be large.
-            return self._expected(lambda: self._raw.file_time(places[-1].event_file))
-        return self.read_times([places[-1]])[0]
+        if locations[-1].checksum is None:
+            # Without a checksum there is nothing to verify in the rest of a large record.
+            return self._expected(lambda: self._raw.file_time(locations[-1].event_file))
+        return self.read_times([locations[-1]])[0]
 
-    def _read_scalars(self, places: list[RecordLocation]) -> list[float]:
-        values = self._expected(lambda: self.read_values(places))
-        return [_number(value, place) for value, place in zip(values, places, strict=True)]
+    def _read_scalars(self, locations: list[RecordLocation]) -> list[float]:
+        values = self._expected(lambda: self.read_values(locations))
+        return [_number(value, location) for value, location in zip(values, locations, strict=True)]
 
     def _expected(self, read: Callable[[], R]) -> R:
-        """Reads what lies in event files; those of format v1 are never replaced by others."""
+        """Read event files; those of format v1 are never replaced."""
         try:
             return read()
         except KeyError as error:
@@ -434,18 +433,18 @@ class RunReader:
         return each(self.store, work, items)
 
 
-def _number(value: Array, place: RecordLocation) -> float:
+def _number(value: Array, location: RecordLocation) -> float:
     if value.size != 1 or value.dtype.kind in "SUOc":
         raise DataCorrupted(
             f"expected one number, got shape {value.shape} of {value.dtype}",
-            key=place.event_file, offset=place.offset, tensor=place.tensor,
+            key=location.event_file, offset=location.offset, tensor=location.tensor,
         )  # fmt: skip
     return float(value.reshape(-1)[0])
 
 
 @dataclass(frozen=True)
 class _Gathered:
-    """The rows of a tensor in the first so many segments of a generation."""
+    """The rows of a tensor in the first segments of a generation."""
 
     table: pa.Table
     segments: int
@@ -453,16 +452,16 @@ class _Gathered:
 
     @property
     def nbytes(self) -> int:
-        # Near enough, and asked for often; adding up an Arrow table takes longer than reading it.
+        # An estimate: the exact size of an Arrow table takes longer than reading it.
         return 8 * int(self.table.num_rows * self.table.num_columns)
 
 
 def _rows_of(
     segments: Sequence[Segment], tensor: str, columns: list[str], steps: set[int] | None = None
 ) -> pa.Table:
-    pieces = [segment.rows(tensor, columns, steps) for segment in segments]
-    found = [piece for piece in pieces if piece is not None]
+    chunks = [segment.rows(tensor, columns, steps) for segment in segments]
+    found = [chunk for chunk in chunks if chunk is not None]
     if not found:
         return EMPTY.select(columns)
-    # Within one segment rows are sorted, and there is one of each.
+    # Rows of one segment are sorted and unique.
     return found[0] if len(found) == 1 else newest_rows(pa.concat_tables(found))

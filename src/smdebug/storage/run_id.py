@@ -1,7 +1,7 @@
-"""The name of a run: a file that another run has left here must not speak for this one.
+"""Run ID: tells the files of a run from those that another run left in its directory.
 
-Every worker draws a name when it begins, which its collections file and all its index files carry.
-A job that goes on with a run goes on with its name.
+Every worker draws a random ID when it starts, and stores it in its collections file and all of its
+index files. A job that resumes a run keeps its ID.
 """
 
 from __future__ import annotations
@@ -27,47 +27,47 @@ if TYPE_CHECKING:
     from smdebug.storage.format.keys import IndexName
     from smdebug.storage.stores.base import Store
 
-    # Reads the name of a run off an index file.
+    # Reads the run ID of an index file.
     ReadRun = Callable[[Store, str, IndexName], str | None]
 
 
 class RunId:
-    """The name under which a worker writes.
+    """The run ID of a worker that writes.
 
     Args:
-        store: where the run is kept.
-        worker: who writes.
-        read_run: reads the name off an index file.
+        store: where the run is.
+        worker: the name of the worker.
+        read_run: reads the run ID of an index file.
     """
 
     def __init__(self, store: Store, worker: str, read_run: ReadRun) -> None:
         self._store, self._worker, self._read_run = store, worker, read_run
-        self._looked = self._begun = False
+        self._searched = self._started = False
         self._run: str | None = None
 
     def find(self) -> str | None:
-        """What the run is called so far; None when it has no name."""
-        if not self._looked:
-            self._begun, self._run = self._earlier()
-            self._looked = True
+        """Return the run ID; None if the run has none yet."""
+        if not self._searched:
+            self._started, self._run = self._stored()
+            self._searched = True
         return self._run
 
     def make(self) -> str | None:
-        """What the run is called, named now if it begins; None for one that began without."""
-        if self.find() is None and not self._begun:
-            self._run, self._begun = secrets.token_hex(8), True
+        """Return the run ID, drawn now if the run starts; None for an old run without one."""
+        if self.find() is None and not self._started:
+            self._run, self._started = secrets.token_hex(8), True
         return self._run
 
     def published(self) -> None:
-        """Says that there are files now: those without a name stay without."""
-        self._begun = True
+        """Record that there are files: a run without an ID stays without one."""
+        self._started = True
 
-    def _earlier(self) -> tuple[bool, str | None]:
-        """Whether an earlier job has begun the run, and what it called it."""
+    def _stored(self) -> tuple[bool, str | None]:
+        """Return whether a previous job started the run, and its run ID."""
         known = _stored_run(self._store, self._worker)
         if not isinstance(known, Exception):
             return True, known
-        # The collections file is not there or damaged; every index file says it as well.
+        # The collections file is missing or damaged; every index file has the ID as well.
         found = False
         for key in list(self._store.list(INDEX_PREFIX)):
             name = parse_index_key(key)
@@ -80,11 +80,11 @@ class RunId:
         return found, None
 
 
-class RunNames:
-    """The names of the runs of all workers, by their collections files.
+class RunIds:
+    """The run IDs of all workers, from their collections files.
 
     Args:
-        store: where the run is kept.
+        store: where the run is.
     """
 
     def __init__(self, store: Store) -> None:
@@ -92,23 +92,23 @@ class RunNames:
         self._known: dict[str, str | None] = {}
 
     def take(self, worker: str, run: str | None) -> None:
-        """Takes over what a collections file says."""
+        """Store the run ID of a collections file."""
         self._known[worker] = run
 
     def check(self, key: str, worker: str, run: str | None) -> None:
-        """Compares what an index file says with the collections file of its worker.
+        """Compare the run ID of an index file with the collections file of its worker.
 
-        A collections file that is damaged says nothing; whoever reads it is told.
+        A damaged collections file is ignored: reading it raises an error elsewhere.
 
         Raises:
-            IndexReaderException: the index file is of another run.
+            IndexReaderException: the index file belongs to another run.
         """
         if worker in self._known and self._known[worker] == run:
             return
         known = _stored_run(self._store, worker)
         if isinstance(known, KeyError) and run is not None:
             raise IndexReaderException(
-                f"{key}: the file is of run {run}, and there is no collections file of worker "
+                f"{key}: the file belongs to run {run}, and there is no collections file of worker "
                 f"{worker}: one of them was removed, or the file was left here by another run"
             )
         if isinstance(known, Exception):
@@ -116,14 +116,14 @@ class RunNames:
         self._known[worker] = known
         if known != run:
             raise IndexReaderException(
-                f"{key}: the file is of run {run or 'without a name'}, the collections file of "
-                f"worker {worker} of run {known or 'without a name'}: one of them was left here "
-                "by another run"
+                f"{key}: the file belongs to run {run or 'without an ID'}, the collections file of "
+                f"worker {worker} to run {known or 'without an ID'}: one of them was left here by "
+                "another run"
             )
 
 
-def run_names(store: Store) -> Iterator[str | None]:
-    """What the collections files call the run, each worker its part.
+def run_ids(store: Store) -> Iterator[str | None]:
+    """Yield the run IDs in the collections files of all workers.
 
     Raises:
         IndexReaderException: one of them is damaged.
@@ -135,7 +135,7 @@ def run_names(store: Store) -> Iterator[str | None]:
 
 
 def _stored_run(store: Store, worker: str) -> str | Exception | None:
-    """What the collections file of a worker says, or why it does not."""
+    """Return the run ID in the collections file of a worker, or the error of reading it."""
     failure: Exception = KeyError(worker)
     for key in dict.fromkeys(collections_key(worker, classic) for classic in (False, True)):
         try:

@@ -1,4 +1,4 @@
-"""What is known of a stretch of index without reading values: its steps and its tensor names."""
+"""Summary of a part of the index without its values: steps and tensor names."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class StepArrays:
     seq: Ints
 
     @staticmethod
-    def concatenate(pieces: list[StepArrays]) -> StepArrays:
+    def concatenate(chunks: list[StepArrays]) -> StepArrays:
         empty = [np.zeros(0, np.int64)]
         return StepArrays(
             *(
-                np.concatenate([getattr(piece, name) for piece in pieces] or empty)
+                np.concatenate([getattr(chunk, name) for chunk in chunks] or empty)
                 for name in ("step", "mode", "mode_step", "seq")
             )
         )
 
 
 class Segment(Protocol):
-    """A stretch of index of one worker, of either format.
+    """A part of the index of one worker, of either format.
 
     Attributes:
-        worker: who wrote it.
+        worker: the worker that wrote it.
         steps: its steps.
         names: for every tensor, the modes it was saved in, as `mode_bit`s.
     """
@@ -58,31 +58,31 @@ class Segment(Protocol):
     def rows(
         self, tensor: str, columns: list[str], steps: set[int] | None = None
     ) -> pa.Table | None:
-        """The rows of one tensor with the columns of the v2 schema; None when it has none.
+        """Return the rows of one tensor with columns of the v2 schema; None without any.
 
         With `steps`, rows of other steps may be left out where that saves reading.
         """
 
     def step_range(self) -> tuple[int, int]:
-        """The first and the last step; (0, -1) when there is none."""
+        """Return the first and the last step; (0, -1) without any."""
 
     def names_within(self, begin: int, end: int) -> dict[str, int]:
-        """The tensors saved at the steps `begin <= step < end`, with their modes as bits."""
+        """Return the tensors of the steps `begin <= step < end`, with their modes as bits."""
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
-        """All rows."""
+        """Return all rows."""
 
     def present_columns(self) -> set[str]:
-        """The columns that hold at least one value."""
+        """Return the columns with at least one value."""
 
 
 def mode_bit(mode: ModeKeys | int) -> int:
-    """The bit that stands for a mode in `Segment.names`."""
+    """Return the bit of a mode in `Segment.names`."""
     return 1 << (mode.value if isinstance(mode, ModeKeys) else mode)
 
 
 def one_array(column: Any) -> Any:
-    """A column as one array; of text, with one dictionary."""
+    """Return a column as one array; of strings, with one dictionary."""
     column = column.unify_dictionaries()
     if column.num_chunks == 1:
         return column.chunk(0)
@@ -91,17 +91,17 @@ def one_array(column: Any) -> Any:
 
 
 def places_among(column: Any, texts: Sequence[str]) -> Ints:
-    """The place of each row of a dictionary column among texts; -1 where it is none of them."""
+    """Return the index of each row of a dictionary column in a list of strings, or -1."""
     array = one_array(column)
-    known = {text: place for place, text in enumerate(texts)}
-    # One more, so that a column without rows can be looked up in as well.
-    places = [*(known.get(text, -1) for text in array.dictionary.to_pylist()), -1]
-    found: Ints = np.array(places, np.int64)[array.indices.to_numpy(zero_copy_only=False)]
+    known = {text: index for index, text in enumerate(texts)}
+    # One more, so that indexing works for a column without rows.
+    indices = [*(known.get(text, -1) for text in array.dictionary.to_pylist()), -1]
+    found: Ints = np.array(indices, np.int64)[array.indices.to_numpy(zero_copy_only=False)]
     return found
 
 
 def mode_numbers(column: Any) -> Ints:
-    """Turns a dictionary column of mode names into the numbers of the enum."""
+    """Convert a dictionary column of mode names to the numbers of the enum."""
     names = column.dictionary.to_pylist()
     unknown = [name for name in names if name not in ModeKeys.__members__]
     if unknown:
@@ -112,19 +112,19 @@ def mode_numbers(column: Any) -> Ints:
 
 
 def _first_of_each(keys: Any) -> Any:
-    """The row where each distinct key first stands."""
+    """Return the first row of each distinct key."""
     codes = pa.array(keys).dictionary_encode()
     first = np.empty(len(codes.dictionary), np.int64)
-    # Of several assignments to one place the last one stays, so go backwards.
+    # The last of several assignments to one element stays, so go backwards.
     numbers = codes.indices.to_numpy()
     first[numbers[::-1]] = np.arange(len(keys) - 1, -1, -1)
     return first
 
 
 def distinct_steps(columns: dict[str, Any], mode: Any) -> StepArrays:
-    """The steps of rows, each once; `mode` has the numbers of their modes."""
+    """Return the distinct steps of rows; `mode` has the numbers of their modes."""
     step, seq = columns["step"].to_numpy(), columns["seq"].to_numpy()
-    # The newest row of a step speaks for it.
+    # The newest row of a step counts.
     order = np.argsort(-seq.astype(np.int64), kind="stable")
     first = order[_first_of_each((step * 8 + mode)[order])]
     return StepArrays(
@@ -136,7 +136,7 @@ def distinct_steps(columns: dict[str, Any], mode: Any) -> StepArrays:
 
 
 def distinct_names(dictionary: Any, codes: Any, mode: Any) -> Iterable[tuple[str, int]]:
-    """The tensors of rows, each once for every mode, with the mode as a bit."""
+    """Return the distinct (tensor, mode) pairs of rows, with the mode as a bit."""
     keys = pc.unique(pa.array(codes.astype(np.int64) * 8 + mode)).to_numpy()
     names = dictionary.take(pa.array(keys // 8)).to_pylist()
     return zip(names, (1 << (keys % 8)).tolist(), strict=True)

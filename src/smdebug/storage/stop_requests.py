@@ -1,4 +1,4 @@
-"""Requests to a job that is running: small files that others leave in its run."""
+"""Stop requests: small files that other processes write into the run of a live job."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class StopRequest:
 
     Attributes:
         reason: a sentence for the log of the job.
-        rule: the rule that asks for it.
-        step: the step the rule is about.
-        tensor: the tensor the rule is about.
-        at_step: stop when this step would begin, or at once when None. Workers that train together
-            must stop together.
+        rule: the rule that requests it.
+        step: the step of the rule's finding.
+        tensor: the tensor of the rule's finding.
+        at_step: stop before this step, or at once when None. Workers that train together must
+            stop together.
         time: when it was made, in seconds since 1970.
-        mode: the name of the mode in which `at_step` counts; `GLOBAL` counts the steps of all.
+        mode: the name of the mode that `at_step` counts in; `GLOBAL` counts the steps of all.
     """
 
     reason: str
@@ -47,7 +47,7 @@ class StopRequest:
 
 
 def write_stop(store: Store, request: StopRequest) -> str:
-    """Leaves a request in a run; returns its key."""
+    """Write a request into a run; return its key."""
     content = json.dumps(vars(request)).encode()
     key = checksummed_name(_STOP_PREFIX, "json", content, time=request.time)
     store.write(key, [content])
@@ -55,16 +55,16 @@ def write_stop(store: Store, request: StopRequest) -> str:
 
 
 def list_stops(store: Store) -> list[str]:
-    """The keys of all requests, oldest first."""
+    """Return the keys of all requests, oldest first."""
     return [key for key in store.list(_STOP_PREFIX) if key.endswith(".json")]
 
 
 def read_stop(store: Store, key: str) -> StopRequest:
-    """Reads a request; one that is damaged or cannot be understood still asks for a stop."""
+    """Read a request; a damaged or unknown one still requests a stop."""
     try:
         fields = checked_request(read_json_text(store, key), key)
     except IndexReaderException as error:
-        logger.warning("a request to stop is obeyed, but what it says is not known: %s", error)
+        logger.warning("Stopping for a request whose content is unknown: %s", error)
         fields = {}
     return StopRequest(
         reason=str(fields.get("reason") or f"{key} asks for it"),
@@ -78,7 +78,7 @@ def read_stop(store: Store, key: str) -> StopRequest:
 
 
 def checked_request(data: bytes, key: str) -> dict[str, Any]:
-    """What a request says.
+    """Parse a request.
 
     Raises:
         IndexReaderException: it is damaged, or is not a JSON object.

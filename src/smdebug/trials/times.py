@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from smdebug.exceptions import IndexReaderException
-from smdebug.storage.raw_tensors import places_of
+from smdebug.storage.raw_tensors import record_locations
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ def _row_times(table: pa.Table, reader: RunReader) -> list[float | None]:
         return times
     workers, steps = table["worker"].to_pylist(), table["step"].to_pylist()
     small, of_step = {}, {}
-    for row, place in enumerate(places_of(table)):
+    for row, place in enumerate(record_locations(table)):
         if times[row] is not None:
             continue
         if place is not None and place.length <= _SMALL:

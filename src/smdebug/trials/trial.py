@@ -21,7 +21,7 @@ from smdebug.exceptions import (
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.findings import Finding, read_findings
 from smdebug.storage.format.keys import LAST_STEP
-from smdebug.storage.raw_tensors import as_dtype, places_of, value_in_index
+from smdebug.storage.raw_tensors import as_dtype, record_locations, value_in_index
 from smdebug.storage.reader import RunReader
 from smdebug.storage.segment_summary import mode_bit
 from smdebug.storage.stop_requests import StopRequest, write_stop
@@ -586,7 +586,7 @@ class Trial:
             table: rows with the columns `VALUE_COLUMNS`.
             tensor: the tensor they are of; None when the rows say it themselves.
         """
-        places = places_of(table, tensor)
+        places = record_locations(table, tensor)
         raw = iter(self.read_values([place for place in places if place is not None]))
         columns = [table[name].to_pylist() for name in ("value", "dtype", "shape")]
         values: list[Array | None] = []

@@ -146,7 +146,7 @@ def classic(data: bytes) -> None:
             assert step.step == 0
             segment = V1Segment("worker_0", [step], lambda places: [0.0] * len(places))
             assert segment.table().num_rows <= len(step.names) + len(step.shapes)
-            segment.first_place(0)
+            segment.first_location(0)
 
 
 def collections(data: bytes) -> None:

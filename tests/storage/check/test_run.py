@@ -259,7 +259,7 @@ def test_missing_files(format: str) -> None:
         report = checked({name: data for name, data in files.items() if name != key})
         if key.startswith("events/"):
             assert {each.file for each in report.damages} == {key}
-            assert "is not there" in report.damages[0].what
+            assert "is missing" in report.damages[0].what
             assert report.damages[0].tensor is not None
         elif key.startswith("collections/"):
             # Index files name a run that nothing else speaks of then.
@@ -317,18 +317,18 @@ def test_what_a_row_and_its_sound_record_say_differently() -> None:
     table = IndexFile(store, key, name, ColumnCache()).table()
     row = table["tensor"].to_pylist().index("all/float32")
     for column, value, said in (
-        ("mode_step", 77, "holds mode step 0, row"),
-        ("mode", "PREDICT", "holds mode TRAIN, row"),
-        ("shape", [3, 2], "holds shape (2, 3), row"),
-        ("dtype", "int32", "holds dtype float32, row"),
+        ("mode_step", 77, "has mode step 0, row"),
+        ("mode", "PREDICT", "has mode TRAIN, row"),
+        ("shape", [3, 2], "has shape (2, 3), row"),
+        ("dtype", "int32", "has dtype float32, row"),
         ("dtype", "float99", "unknown dtype"),
         ("worker", "other", "another worker than its file"),
         ("seq", 99, "a later segment than its file"),
         ("value", 1.0, "a value and a record"),
-        ("checksum", None, "a part of a place only"),
+        ("checksum", None, "a part of a location only"),
         ("length", 1, "record is cut off"),
         ("offset", 1 << 40, "file ends before the record does"),
-        ("offset", -1, "no record lies at offset -1"),
+        ("offset", -1, "there is no record of"),
         ("event_file", "events/../../x", "stays inside the run"),
         ("tensor", "all/float64", "not in the order"),
     ):

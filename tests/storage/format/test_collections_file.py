@@ -43,7 +43,7 @@ def test_every_byte_counts(run: str | None) -> None:
 
 def test_a_file_of_another_worker_is_refused() -> None:
     data = encode_collections(TEXT, "worker_1", RUN)
-    with pytest.raises(IndexReaderException, match="that of worker 'worker_1'"):
+    with pytest.raises(IndexReaderException, match="belongs to worker 'worker_1'"):
         decode_collections(data, KEY)
 
 

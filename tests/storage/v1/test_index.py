@@ -18,7 +18,7 @@ from smdebug.exceptions import DataCorrupted, IndexReaderException, SMDebugValue
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.format.keys import IndexName, parse_index_key
-from smdebug.storage.raw_tensors import VALUE_COLUMNS, places_of
+from smdebug.storage.raw_tensors import VALUE_COLUMNS, record_locations
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.v1.index import parse_classic
@@ -57,8 +57,8 @@ def reader_of(store: MemoryStore) -> RunReader:
 
 def values(store: MemoryStore, tensor: str) -> list[Any]:
     reader = reader_of(store)
-    places = places_of(reader.rows(tensor, VALUE_COLUMNS), tensor)
-    return reader.read_values([place for place in places if place is not None])
+    locations = record_locations(reader.rows(tensor, VALUE_COLUMNS), tensor)
+    return reader.read_values([location for location in locations if location is not None])
 
 
 def records_by_hand(data: bytes) -> list[tuple[int, int, bytes]]:
@@ -98,8 +98,8 @@ def test_reductions_are_records_of_their_own() -> None:
         "weight",
     ]
     found = records_by_hand(bytes(store.read(EVENTS)))
-    places = [(entry["start_idx"], entry["length"]) for entry in content["tensor_payload"]]
-    assert places == [(start, length) for start, length, _ in found]
+    locations = [(entry["start_idx"], entry["length"]) for entry in content["tensor_payload"]]
+    assert locations == [(start, length) for start, length, _ in found]
     (row,) = reader_of(store).rows("weight", ["min", "abs_l2", "max"]).to_pylist()
     assert row == {"min": 0.0, "abs_l2": 7.5, "max": None}
     assert set(reader_of(store).names()) == {"weight"}
@@ -215,9 +215,11 @@ def test_an_open_reader_can_still_read_what_it_found() -> None:
     store = MemoryStore()
     write(store, Entry("x", WEIGHT), end=False)
     reader = reader_of(store)
-    places = [place for place in places_of(reader.rows("x", VALUE_COLUMNS), "x") if place]
+    locations = [
+        location for location in record_locations(reader.rows("x", VALUE_COLUMNS), "x") if location
+    ]
     write(store, Entry("x", WEIGHT + 1), end=False)
-    assert np.array_equal(reader.read_values(places)[0], WEIGHT)
+    assert np.array_equal(reader.read_values(locations)[0], WEIGHT)
 
 
 def test_another_worker_with_a_longer_name_does_not_take_the_place() -> None:
@@ -240,8 +242,8 @@ def test_attempts_and_workers_never_share_an_event_file() -> None:
             writer.submit(batch)
     reader = reader_of(store)
     table = reader.rows("x", [*VALUE_COLUMNS, "worker"])
-    places = [place for place in places_of(table, "x") if place]
-    found = [float(value[0]) for value in reader.read_values(places)]
+    locations = [location for location in record_locations(table, "x") if location]
+    found = [float(value[0]) for value in reader.read_values(locations)]
     assert dict(zip(table["worker"].to_pylist(), found, strict=True)) == {"w": 4.0, "w-000001": 3.0}
 
 
@@ -261,18 +263,18 @@ def everything(store: MemoryStore) -> Any:
     table = reader.table()
     found = {}
     for tensor in sorted(reader.names()):
-        places = places_of(reader.rows(tensor, VALUE_COLUMNS), tensor)
-        read = reader.read_values([place for place in places if place])
+        locations = record_locations(reader.rows(tensor, VALUE_COLUMNS), tensor)
+        read = reader.read_values([location for location in locations if location])
         found[tensor] = [(str(value.dtype), value.tolist()) for value in read]
     return table.to_pylist(), found
 
 
-def damaged_copy(store: MemoryStore, key: str, place: int, change: int) -> MemoryStore:
+def damaged_copy(store: MemoryStore, key: str, location: int, change: int) -> MemoryStore:
     copy = MemoryStore()
     for other in store.list():
         data = bytearray(store.read(other))
         if other == key:
-            data[place] ^= change
+            data[location] ^= change
         copy.write(other, [data])
     return copy
 
@@ -281,20 +283,20 @@ def damaged_copy(store: MemoryStore, key: str, place: int, change: int) -> Memor
 def test_no_damage_to_an_index_changes_what_is_read(entries: list[Entry]) -> None:
     store = written(*entries)
     expected = everything(store)
-    for place in range(len(store.read(INDEX))):
+    for location in range(len(store.read(INDEX))):
         for change in (0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80):
             with contextlib.suppress(IndexReaderException, SMDebugValueError):
-                assert everything(damaged_copy(store, INDEX, place, change)) == expected
+                assert everything(damaged_copy(store, INDEX, location, change)) == expected
 
 
 def test_every_byte_of_an_event_file_counts() -> None:
     store = written(*ENTRIES[:2])
-    for place in range(len(store.read(EVENTS))):
+    for location in range(len(store.read(EVENTS))):
         with pytest.raises(DataCorrupted) as caught:
-            everything(damaged_copy(store, EVENTS, place, 1 << place % 8))
+            everything(damaged_copy(store, EVENTS, location, 1 << location % 8))
         assert caught.value.key == EVENTS
         assert caught.value.offset is not None
-        assert caught.value.offset <= place
+        assert caught.value.offset <= location
 
 
 def test_every_cut_of_an_event_file_counts() -> None:
@@ -337,7 +339,7 @@ def test_a_file_as_the_original_writes_it() -> None:
     }
     step = parsed(content)
     assert (step.step, step.mode, step.mode_step) == (3, ModeKeys.TRAIN.value, 10)
-    assert (step.names, step.places) == (("x",), [(0, 950, None)])
+    assert (step.names, step.locations) == (("x",), [(0, 950, None)])
     assert step.shapes == {"y": ((20, 10), None)}
 
 
@@ -348,7 +350,7 @@ def test_unknown_keys_are_ignored() -> None:
 
 def test_the_last_of_equal_names_wins() -> None:
     content = {"meta": META, "tensor_payload": [TENSOR, {**TENSOR, "start_idx": 5}]}
-    assert parsed(content).places == [(5, 950, None)]
+    assert parsed(content).locations == [(5, 950, None)]
 
 
 FOREIGN: list[Any] = [

@@ -17,7 +17,7 @@ from smdebug.storage.format.dtypes import dtype_name
 from smdebug.storage.format.events import ALIGNMENT
 from smdebug.storage.format.keys import LAST_STEP
 from smdebug.storage.format.records import iterate_records
-from smdebug.storage.raw_tensors import VALUE_COLUMNS, places_of
+from smdebug.storage.raw_tensors import VALUE_COLUMNS, record_locations
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
@@ -154,9 +154,9 @@ def test_a_block_twice_in_a_step_keeps_the_later() -> None:
     )
     reader = write(MemoryStore(), [batch])
     table = reader.rows("t1", VALUE_COLUMNS)
-    (place,) = places_of(table, "t1")
-    assert place is not None
-    np.testing.assert_array_equal(reader.read_values([place])[0], second[1])
+    (location,) = record_locations(table, "t1")
+    assert location is not None
+    np.testing.assert_array_equal(reader.read_values([location])[0], second[1])
 
 
 @settings(max_examples=60, deadline=None)
@@ -168,16 +168,16 @@ def test_a_block_twice_in_a_step_keeps_the_later() -> None:
 )
 def test_any_name_step_and_size(names: list[str], step: int, size: int, mode_step: int) -> None:
     names = [name for name in names if name.isprintable()] or ["t"]
-    arrays = [np.arange(size + place, dtype=np.uint8) for place in range(len(names))]
+    arrays = [np.arange(size + location, dtype=np.uint8) for location in range(len(names))]
     layout = BlockSchema(tuple(names), ("uint8",) * len(names), tuple(a.shape for a in arrays))
     store = MemoryStore()
     batch = StepBatch(step, ModeKeys.TRAIN, mode_step, [], blocks=[Block(layout, arrays)])
     reader = write(store, [batch])
     for name, array in zip(names, arrays, strict=True):
-        (place,) = places_of(reader.rows(name, VALUE_COLUMNS), name)
-        assert place is not None
-        assert place.offset % ALIGNMENT == 0
-        np.testing.assert_array_equal(reader.read_values([place])[0], array)
+        (location,) = record_locations(reader.rows(name, VALUE_COLUMNS), name)
+        assert location is not None
+        assert location.offset % ALIGNMENT == 0
+        np.testing.assert_array_equal(reader.read_values([location])[0], array)
     (key,) = store.list("events/")
     data = store.read(key)
     assert len(list(iterate_records(memoryview(data), key))) == len(names)

@@ -94,10 +94,10 @@ def survivors(rows: list[IndexRow]) -> list[IndexRow]:
     """Rows sorted by tensor and step, the last by position of each: written plainly."""
     newest: dict[tuple[bytes, int], IndexRow] = {}
     for row in rows:
-        place = (row.tensor.encode(), row.step)
-        if place not in newest or newest[place].position <= row.position:
-            newest[place] = row
-    return [newest[place] for place in sorted(newest)]
+        location = (row.tensor.encode(), row.step)
+        if location not in newest or newest[location].position <= row.position:
+            newest[location] = row
+    return [newest[location] for location in sorted(newest)]
 
 
 # ---- round trips
@@ -343,10 +343,10 @@ ONE_ROW = file_of([row_of(7, "layer.weight", value=0.5, shape=(2, 3), reductions
 @pytest.mark.parametrize("part", range(8))
 def test_every_byte_of_a_small_file_counts(part: int) -> None:
     damaged = bytearray(ONE_ROW)
-    for place in range(part, len(ONE_ROW), 8):
-        damaged[place] ^= 1 << part
+    for location in range(part, len(ONE_ROW), 8):
+        damaged[location] ^= 1 << part
         assert_damaged(bytes(damaged))
-        damaged[place] ^= 1 << part
+        damaged[location] ^= 1 << part
 
 
 def test_every_bit_of_the_seal_counts() -> None:
@@ -368,10 +368,10 @@ def test_random_bytes_of_a_large_file_count(monkeypatch: pytest.MonkeyPatch) -> 
     ]
     damaged = bytearray(file_of(rows))
     for _ in range(60):
-        place, bit = chance.randrange(len(damaged)), chance.randrange(8)
-        damaged[place] ^= 1 << bit
+        location, bit = chance.randrange(len(damaged)), chance.randrange(8)
+        damaged[location] ^= 1 << bit
         assert_damaged(bytes(damaged))
-        damaged[place] ^= 1 << bit
+        damaged[location] ^= 1 << bit
     opened(bytes(damaged)).table()
 
 
@@ -391,9 +391,9 @@ def test_every_cut_is_found() -> None:
         assert_damaged(ONE_ROW[len(ONE_ROW) - length :])
 
 
-@pytest.mark.parametrize("place", [0, 4, 100, -1000, -8, -4])
-def test_bytes_put_in_are_found(place: int) -> None:
-    assert_damaged(ONE_ROW[:place] + b"\0" + ONE_ROW[place:])
+@pytest.mark.parametrize("location", [0, 4, 100, -1000, -8, -4])
+def test_bytes_put_in_are_found(location: int) -> None:
+    assert_damaged(ONE_ROW[:location] + b"\0" + ONE_ROW[location:])
     assert_damaged(ONE_ROW + b"\0")
 
 

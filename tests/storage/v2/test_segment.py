@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.format.dtypes import dtype_name, dtype_of, plain_array
-from smdebug.storage.raw_tensors import VALUE_COLUMNS, as_dtype, places_of
+from smdebug.storage.raw_tensors import VALUE_COLUMNS, as_dtype, record_locations
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
@@ -53,10 +53,10 @@ def saved(store: Store, *arrays: Array) -> list[Array]:
 def read_back(reader: RunReader, tensor: str) -> Array:
     table = reader.rows(tensor, VALUE_COLUMNS)
     (row,) = table.to_pylist()
-    (place,) = places_of(table, tensor)
-    if place is not None:
+    (location,) = record_locations(table, tensor)
+    if location is not None:
         assert row["value"] is None
-        (value,) = reader.read_values([place])
+        (value,) = reader.read_values([location])
         return as_dtype(value, row["dtype"])
     found: Array = np.array(row["value"]).astype(dtype_of(row["dtype"])).reshape(row["shape"])
     return found

@@ -24,7 +24,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.format.keys import END_KEY, event_key, parse_index_key
-from smdebug.storage.raw_tensors import VALUE_COLUMNS, places_of
+from smdebug.storage.raw_tensors import VALUE_COLUMNS, record_locations
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
@@ -170,9 +170,9 @@ WORKERS += ["/job:worker/replica:0/task:1/device:GPU:3"]
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("place", ["memory", "local"])
-def test_workers_side_by_side(format: str, place: str, tmp_path: Path) -> None:
-    store: Store = MemoryStore() if place == "memory" else LocalStore(tmp_path)
+@pytest.mark.parametrize("location", ["memory", "local"])
+def test_workers_side_by_side(format: str, location: str, tmp_path: Path) -> None:
+    store: Store = MemoryStore() if location == "memory" else LocalStore(tmp_path)
     writers = [Publisher(store, worker, format=format) for worker in WORKERS]
     for step in range(3):
         for number, run in enumerate(writers):
@@ -183,7 +183,7 @@ def test_workers_side_by_side(format: str, place: str, tmp_path: Path) -> None:
     reader = RunReader(store)
     reader.refresh()
     table = reader.rows("x", [*VALUE_COLUMNS, "worker"])
-    values = reader.read_values([place for place in places_of(table, "x") if place])
+    values = reader.read_values([location for location in record_locations(table, "x") if location])
     found = zip(table["worker"].to_pylist(), [value[0] for value in values], strict=True)
     assert sorted(found) == sorted(
         (worker, number) for number, worker in enumerate(WORKERS) for _ in range(3)
@@ -194,9 +194,9 @@ def test_workers_side_by_side(format: str, place: str, tmp_path: Path) -> None:
 # ---- resuming
 
 
-@pytest.mark.parametrize("place", ["memory", "local"])
-def test_a_resumed_run_overwrites_nothing(place: str, tmp_path: Path) -> None:
-    store: Store = MemoryStore() if place == "memory" else LocalStore(tmp_path)
+@pytest.mark.parametrize("location", ["memory", "local"])
+def test_a_resumed_run_overwrites_nothing(location: str, tmp_path: Path) -> None:
+    store: Store = MemoryStore() if location == "memory" else LocalStore(tmp_path)
     before: dict[str, bytes] = {}
     for attempt in range(3):
         run = Publisher(store, flush_seconds=1e6)

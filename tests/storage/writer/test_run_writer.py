@@ -89,11 +89,11 @@ def test_segments_are_published_before_the_queue_is_full() -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("place", ["memory", "local"])
+@pytest.mark.parametrize("location", ["memory", "local"])
 def test_a_step_in_several_batches_is_never_seen_half(
-    format: str, place: str, tmp_path: Path
+    format: str, location: str, tmp_path: Path
 ) -> None:
-    store: Store = MemoryStore() if place == "memory" else LocalStore(tmp_path)
+    store: Store = MemoryStore() if location == "memory" else LocalStore(tmp_path)
     names = [f"t{number}" for number in range(5)]
     done = threading.Event()
     halves: list[tuple[int, set[str]]] = []

@@ -9,7 +9,7 @@ import numpy as np
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, PendingBatch, StepBatch
-from smdebug.storage.raw_tensors import VALUE_COLUMNS, places_of
+from smdebug.storage.raw_tensors import VALUE_COLUMNS, record_locations
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.memory import MemoryStore
 
@@ -42,11 +42,11 @@ def values_in(store: Store, tensor: str = "x") -> dict[int, float]:
     reader = RunReader(store)
     reader.refresh()
     table = reader.rows(tensor, VALUE_COLUMNS)
-    places = places_of(table, tensor)
-    read = iter(reader.read_values([place for place in places if place]))
+    locations = record_locations(table, tensor)
+    read = iter(reader.read_values([location for location in locations if location]))
     return {
-        row["step"]: row["value"] if place is None else float(next(read).reshape(-1)[0])
-        for row, place in zip(table.to_pylist(), places, strict=True)
+        row["step"]: row["value"] if location is None else float(next(read).reshape(-1)[0])
+        for row, location in zip(table.to_pylist(), locations, strict=True)
     }
 
 

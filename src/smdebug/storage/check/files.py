@@ -1,4 +1,4 @@
-"""The files of a run beside index and event files: is each what its name says?"""
+"""Checks of the files of a run other than index and event files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _BOARD_PREFIX = "tensorboard/"
 _PAGES_PREFIX = "reports/"
-# The first one is of smdebug 1.0. Nobody reads what stands in them.
+# The first one is of smdebug 1.0. Their content is not read.
 _MARKS = re.compile(rf"^(claim\.smd|{LOCKS_PREFIX}[^/]+\.lock)$")
 _CUT_BOARD = "TensorBoard files whose last record is not whole (yet): the run is not finished"
 

@@ -1,4 +1,4 @@
-"""Records of a file one after the other, whoever named them, each checked by its framing."""
+"""Sequential scan of the records of a file, each verified by its framing."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
     from smdebug.storage.stores.base import Store
 
-# How much of a remote file is in memory, and how much of any file is checked, at a time.
+# How many bytes of a remote file are in memory, and of any file are verified, at once.
 _PIECE = 8 << 20
 
 
 class Scanned(NamedTuple):
-    """A record, or where records end too soon.
+    """A record, or the truncated end of a file.
 
     Attributes:
-        offset: where it begins.
-        size: how many bytes it takes, framing included; the rest of the stretch when it is cut.
-        wrong: what is wrong with it; None when nothing is.
-        cut: the file ends inside of it.
+        offset: where it starts.
+        size: its size with framing; the rest of the range if it is truncated.
+        wrong: what is wrong with it; None if it is intact.
+        cut: the file ends inside it.
     """
 
     offset: int
@@ -42,7 +42,7 @@ class Scanned(NamedTuple):
 
 
 class ChunkedFile:
-    """The bytes of a file: mapped when it is local, else fetched piece by piece.
+    """The bytes of a file: mapped if it is local, else fetched in chunks.
 
     Args:
         store: where the file is.
@@ -60,7 +60,7 @@ class ChunkedFile:
             self._data = store.read(key)
 
     def read(self, start: int, length: int) -> memoryview:
-        """A piece of the file, cut where the file ends."""
+        """Return a range of the file, clipped to its end."""
         inside = self._at <= start and start + length <= self._at + len(self._data)
         if not inside and not self._ends:
             self._fetch(start, length)
@@ -68,14 +68,14 @@ class ChunkedFile:
         return self._data[first : first + length]
 
     def checksum(self, start: int, length: int) -> int:
-        """The CRC32C of a piece."""
+        """Return the CRC32C of a range."""
         crc = 0
         for at in range(start, start + length, _PIECE):
             crc = crc32c.crc32c(self.read(at, min(_PIECE, start + length - at)), crc)
         return crc
 
     def _fetch(self, start: int, length: int) -> None:
-        # From one byte before: a store that is asked for what lies behind the end takes it amiss.
+        # From one byte before: a store refuses a range after the end.
         self._at = max(start - 1, 0)
         self._data = self._store.read(self._key, self._at, max(length, _PIECE) + 1)
 
@@ -83,15 +83,15 @@ class ChunkedFile:
 def scan_records(
     file: ChunkedFile, start: int = 0, end: int | None = None, classic: bool = False
 ) -> Iterator[Scanned]:
-    """Goes through the records of a stretch of a file.
+    """Scan the records of a range of a file.
 
     A damaged payload is passed over. Behind a damaged header nobody knows where the next record
     begins: it ends there.
 
     Args:
         file: the file.
-        start: where a record begins.
-        end: where the stretch ends; the end of the file when None.
+        start: where a record starts.
+        end: where the range ends; the end of the file when None.
         classic: accept the constant footer of format v1.
     """
     offset = start
@@ -123,5 +123,5 @@ def scan_records(
 
 
 def _rest(file: ChunkedFile, offset: int, end: int | None) -> int:
-    """How many bytes the stretch has left, or at least has."""
+    """Return how many bytes the range has left, or a lower bound."""
     return len(file.read(offset, _PIECE)) if end is None else end - offset

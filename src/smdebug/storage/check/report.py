@@ -1,18 +1,18 @@
-"""What is wrong with the files of a run: damages, remarks, and what was looked at."""
+"""Report of a check: errors, notes, and what was checked."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-# One zeroed file may hold millions of rows: beyond this they are counted only.
+# One zeroed file may have millions of rows: beyond this many they are only counted.
 MOST_DAMAGES = 10_000
 _MOST_NAMED = 10
 
 
 @dataclass(frozen=True)
 class CheckError:
-    """Something that is not as it was written.
+    """Something that is damaged.
 
     Attributes:
         file: the key of the file in the run.
@@ -35,12 +35,12 @@ class CheckError:
 
 @dataclass
 class CheckNote:
-    """Something worth knowing that is no damage.
+    """Something worth knowing that is not an error.
 
     Attributes:
         what: what it is, in words.
         count: how many there are.
-        bytes: how much they take; None where that was not looked at.
+        bytes: their size; None if unknown.
         files: some of the files it is about.
     """
 
@@ -52,7 +52,7 @@ class CheckNote:
 
 @dataclass
 class CheckReport:
-    """What a check of a run has found.
+    """Result of a check of a run.
 
     Attributes:
         damages: what is damaged; the first 10,000 of them.
@@ -63,7 +63,7 @@ class CheckReport:
         records: how many records of event and TensorBoard files.
         bytes: how many bytes were read and checked.
         seconds: how long it took.
-        finished: whether the job has said that there is no more to come.
+        finished: whether the run has an end marker.
     """
 
     damages: list[CheckError] = field(default_factory=list)
@@ -77,13 +77,13 @@ class CheckReport:
     finished: bool = False
 
     def add(self, file: str, what: str, **where: Any) -> None:
-        """Adds a damage."""
+        """Add an error."""
         self.damaged += 1
         if len(self.damages) < MOST_DAMAGES:
             self.damages.append(CheckError(file, what, **where))
 
     def remark(self, what: str, file: str, count: int = 1, size: int | None = None) -> None:
-        """Counts something; what has the same words is one remark."""
+        """Count a note; notes with the same text are one."""
         found = next((each for each in self.remarks if each.what == what), None)
         if found is None:
             found = CheckNote(what)

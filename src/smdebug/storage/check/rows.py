@@ -1,4 +1,4 @@
-"""Rows of index files, and the records they name: is each what the other says?"""
+"""Checks of index files: their rows, and the records that the rows name."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from smdebug.exceptions import DataCorrupted, IndexReaderException, SMDebugError
 from smdebug.mode_keys import MODE_PLUGIN_NAME, MODE_STEP_PLUGIN_NAME, ModeKeys
 from smdebug.storage.format.dtypes import dtype_name
 from smdebug.storage.format.keys import IndexName, parse_event_seq
-from smdebug.storage.raw_tensors import RawReader, RecordLocation, places_of
-from smdebug.storage.run_id import RunNames
+from smdebug.storage.raw_tensors import RawReader, RecordLocation, record_locations
+from smdebug.storage.run_id import RunIds
 from smdebug.storage.segment_summary import one_array
 from smdebug.storage.v1.index import V1Step, checked_json, parse_classic
 from smdebug.storage.v2.index_file import ColumnCache, IndexFile
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from smdebug.storage.stores.base import Store
     from smdebug.storage.v2.index import Ints
 
-# So many rows, and so many bytes of records, are looked at together.
-_MOST_ROWS, _MOST_BYTES = 4096, 64 << 20
-# No file is as long; what a damaged number asks for is not.
-_FURTHEST = 1 << 50
+# How many rows, and how many bytes of records, are checked at once.
+_MAX_ROWS, _MAX_BYTES = 4096, 64 << 20
+# No file is longer: a larger offset is a damaged number.
+_MAX_OFFSET = 1 << 50
 _MODE_NAMES: dict[str | None, str] = {str(mode.value): mode.name for mode in ModeKeys}
 _CLASSIC_KEYS = {"meta", "tensor_payload", "shape_payload", "origin", "crc32c"}
 _NO_CHECKSUM = (
@@ -39,10 +39,10 @@ _NO_CHECKSUM = (
 
 
 class ExpectedRecord(NamedTuple):
-    """What an index says of a record: where it is, and what it must hold."""
+    """A record as the index describes it: where it is, and what it must contain."""
 
     row: int
-    place: RecordLocation
+    location: RecordLocation
     mode: ModeKeys
     mode_step: int
     dtype: str | None
@@ -50,14 +50,14 @@ class ExpectedRecord(NamedTuple):
 
 
 class RowCheck:
-    """Checks index files and what they name.
+    """Checks index files and the records they name.
 
     Args:
-        store: where the run is kept.
-        report: where to say what was found.
+        store: where the run is.
+        report: receives the problems.
 
     Attributes:
-        workers: who has rows.
+        workers: the workers that have rows.
     """
 
     def __init__(self, store: Store, report: CheckReport) -> None:
@@ -65,14 +65,14 @@ class RowCheck:
         self._store = store
         self._report = report
         self._raw = RawReader(store)
-        self._runs = RunNames(store)
-        # For every event file, where the records begin and end that rows name.
+        self._runs = RunIds(store)
+        # For every event file, the ranges of the records that rows name.
         self._named: dict[str, list[Ints]] = {}
 
     # ---- format v2
 
     def check_file(self, key: str, name: IndexName) -> None:
-        """Checks an index file of format v2, its rows, and their records.
+        """Check an index file of format v2, its rows, and their records.
 
         Raises:
             KeyError: the file is gone.
@@ -84,7 +84,7 @@ class RowCheck:
         except StoreError:
             raise
         except (SMDebugError, OSError) as error:
-            report.add(key, _told(error, key), worker=name.worker)
+            report.add(key, _message(error, key), worker=name.worker)
             return
         self.workers.add(name.worker)
         self._check_run(key, name, file.run)
@@ -94,14 +94,14 @@ class RowCheck:
             damaged = file.damaged_columns(group)
             rows = file.metadata.row_group(group).num_rows
             for column, offset in damaged:
-                what = f"column {column} fails its checksum; {rows} rows are not looked at"
+                what = f"column {column} fails its checksum; {rows} rows are not checked"
                 report.add(key, what, offset=offset, worker=name.worker)
             whole = whole and not damaged
             if not damaged:
                 self._check_group(key, name, file, group, first_row)
             first_row += rows
         if whole and first_row and file.step_range()[0] != name.step:
-            what = f"the file begins with step {file.step_range()[0]}, its name says {name.step}"
+            what = f"the file starts with step {file.step_range()[0]}, its name with {name.step}"
             report.add(key, what, worker=name.worker)
 
     def _check_group(
@@ -113,7 +113,7 @@ class RowCheck:
         except StoreError:
             raise
         except (SMDebugError, OSError) as error:
-            self._report.add(key, _told(error, key), row=first, worker=name.worker)
+            self._report.add(key, _message(error, key), row=first, worker=name.worker)
             return
         self._report.rows += table.num_rows
         for row, what in found:
@@ -123,7 +123,7 @@ class RowCheck:
                 key, what, row=first + row, tensor=tensor, step=step, worker=known["worker"]
             )
         has_record = table["offset"].is_valid().to_numpy()
-        # Rows that contradict themselves lead nowhere.
+        # Records of contradictory rows are not checked.
         has_record[[row for row, _ in found]] = False
         rows = np.flatnonzero(has_record)
         files = one_array(table["event_file"]).indices.to_numpy(zero_copy_only=False)
@@ -132,19 +132,19 @@ class RowCheck:
         if len(order):
             self._check_sequence(key, first, table.take(order), order)
         lengths = table["length"].to_numpy()[order]
-        for piece in _pieces(lengths):
-            chosen = order[piece]
-            self._check_records(key, _said(table.take(chosen), first + chosen))
+        for batch in _batches(lengths):
+            chosen = order[batch]
+            self._check_records(key, _expected_records(table.take(chosen), first + chosen))
 
     def _check_sequence(self, key: str, first: int, table: pa.Table, order: Ints) -> None:
-        """Event files carry the worker and the number of the segment in their names."""
+        """Compare rows with the names of their event files, which have worker and segment."""
         files = one_array(table["event_file"])
         pairs = np.stack([files.indices.to_numpy(), table["seq"].to_numpy()], axis=1)
-        _, places = np.unique(pairs, axis=0, return_index=True)
-        for place, row in zip(places, table.take(places).to_pylist(), strict=True):
+        _, locations = np.unique(pairs, axis=0, return_index=True)
+        for location, row in zip(locations, table.take(locations).to_pylist(), strict=True):
             if parse_event_seq(row["event_file"], row["worker"]) == row["seq"]:
                 continue
-            at = first + int(order[place])
+            at = first + int(order[location])
             what = (
                 f"a row of worker {row['worker']} and segment {row['seq']} names the event file "
                 f"{row['event_file']}"
@@ -154,90 +154,97 @@ class RowCheck:
     # ---- format v1
 
     def check_classic(self, key: str, name: IndexName, data: bytes) -> None:
-        """Checks an index file of format v1 and the records it names."""
+        """Check an index file of format v1 and the records it names."""
         report = self._report
         report.bytes += len(data)
         try:
             content = checked_json(data, key)
             step = parse_classic(data, key, name)
         except SMDebugError as error:
-            report.add(key, _told(error, key), step=name.step, worker=name.worker)
+            report.add(key, _message(error, key), step=name.step, worker=name.worker)
             return
         strange = sorted(set(content) - _CLASSIC_KEYS)
         if strange:
-            # The checksum's own name may be what was damaged.
+            # The name of the checksum itself may be damaged.
             report.add(key, f"unknown key {strange[0]!r}", step=name.step, worker=name.worker)
         if "crc32c" not in content:
             report.remark(_NO_CHECKSUM, key)
         self.workers.add(name.worker)
         report.rows += len({*step.names, *step.shapes})
         self._check_run(key, name, step.run)
-        said = list(_said_classic(step))
-        for piece in _pieces(np.array([each.place.length for each in said], np.int64)):
-            self._check_records(key, [said[number] for number in piece])
+        expected = list(_expected_v1_records(step))
+        for batch in _batches(np.array([each.location.length for each in expected], np.int64)):
+            self._check_records(key, [expected[number] for number in batch])
 
     def _check_run(self, key: str, name: IndexName, run: str | None) -> None:
         try:
             self._runs.check(key, name.worker, run)
         except IndexReaderException as error:
-            self._report.add(key, _told(error, key), worker=name.worker)
+            self._report.add(key, _message(error, key), worker=name.worker)
 
     # ---- records
 
-    def _check_records(self, key: str, said: list[ExpectedRecord]) -> None:
+    def _check_records(self, key: str, expected: list[ExpectedRecord]) -> None:
         within = []
-        for each in said:
-            place = each.place
-            if place.offset < 0 or place.length < 0 or place.offset + place.length > _FURTHEST:
-                what = f"no record lies at offset {place.offset} with {place.length} bytes"
-                self._report.add(key, what, row=each.row, tensor=place.tensor, step=place.step)
+        for each in expected:
+            location = each.location
+            start, length = location.offset, location.length
+            if start < 0 or length < 0 or start + length > _MAX_OFFSET:
+                what = f"there is no record of {length} bytes at offset {start}"
+                self._report.add(
+                    key, what, row=each.row, tensor=location.tensor, step=location.step
+                )
             else:
                 within.append(each)
-        events = self._raw.read_events([each.place for each in within])
+        events = self._raw.read_events([each.location for each in within])
         missing: dict[str, list[ExpectedRecord]] = {}
         named: dict[str, list[tuple[int, int]]] = {}
         for each, event in zip(within, events, strict=True):
             if isinstance(event, KeyError):
-                missing.setdefault(each.place.event_file, []).append(each)
+                missing.setdefault(each.location.event_file, []).append(each)
                 continue
-            ends = (each.place.offset, each.place.offset + each.place.length)
-            named.setdefault(each.place.event_file, []).append(ends)
+            ends = (each.location.offset, each.location.offset + each.location.length)
+            named.setdefault(each.location.event_file, []).append(ends)
             self._check_record(key, each, event)
-        for event_file, stretches in named.items():
-            self._named.setdefault(event_file, []).append(np.array(stretches, np.int64))
+        for event_file, ranges in named.items():
+            self._named.setdefault(event_file, []).append(np.array(ranges, np.int64))
         for event_file, rows in missing.items():
             self._report_missing(key, event_file, rows)
 
-    def _check_record(self, key: str, said: ExpectedRecord, event: Event | Exception) -> None:
-        place, report = said.place, self._report
+    def _check_record(self, key: str, expected: ExpectedRecord, event: Event | Exception) -> None:
+        location, report = expected.location, self._report
         if isinstance(event, Exception):
             what = event.message if isinstance(event, DataCorrupted) else str(event)
             report.add(
-                place.event_file, what, offset=place.offset, tensor=place.tensor, step=place.step
+                location.event_file,
+                what,
+                offset=location.offset,
+                tensor=location.tensor,
+                step=location.step,
             )
             return
         report.records += 1
-        report.bytes += place.length
-        wrong = _contradiction(said, event)
+        report.bytes += location.length
+        wrong = _contradiction(expected, event)
         if wrong is not None:
-            name, held, expected = wrong
+            name, actual, in_index = wrong
             report.add(
-                place.event_file,
-                f"the record holds {name} {held}, row {said.row} of {key} says {expected}",
-                offset=place.offset,
-                tensor=place.tensor,
-                step=place.step,
+                location.event_file,
+                f"the record has {name} {actual}, row {expected.row} of {key} has {in_index}",
+                offset=location.offset,
+                tensor=location.tensor,
+                step=location.step,
             )
 
     def _report_missing(self, key: str, event_file: str, rows: list[ExpectedRecord]) -> None:
         try:
             self._store.read(key, 0, 1)
         except KeyError:
-            # The index file is gone as well: somebody has joined it with others and cleaned up.
+            # The index file is gone as well: it was compacted, and the orphans were removed.
             return
-        place = rows[0].place
-        what = f"the file is not there; {len(rows)} rows of {key} name it"
-        self._report.add(event_file, what, tensor=place.tensor, step=place.step)
+        location = rows[0].location
+        what = f"the file is missing; {len(rows)} rows of {key} name it"
+        self._report.add(event_file, what, tensor=location.tensor, step=location.step)
 
     # ---- which records are named
 
@@ -246,11 +253,11 @@ class RowCheck:
         return event_file in self._named
 
     def gaps(self, event_file: str) -> list[tuple[int, int | None]]:
-        """The stretches of an event file that no row names; the last one reaches to its end."""
-        pieces = self._named.get(event_file)
-        if not pieces:
+        """Return the ranges of an event file that no row names; the last one ends with the file."""
+        chunks = self._named.get(event_file)
+        if not chunks:
             return [(0, None)]
-        named = np.concatenate(pieces)
+        named = np.concatenate(chunks)
         named = named[np.argsort(named[:, 0], kind="stable")]
         reach = np.maximum.accumulate(named[:, 1])
         before = np.concatenate([[0], reach[:-1]])
@@ -259,32 +266,32 @@ class RowCheck:
         return [*gaps, (int(reach[-1]), None)]
 
 
-def _said(table: pa.Table, rows: Ints) -> list[ExpectedRecord]:
+def _expected_records(table: pa.Table, rows: Ints) -> list[ExpectedRecord]:
     columns = [table[name].to_pylist() for name in ("mode", "mode_step", "dtype", "shape")]
-    places = places_of(table)
+    locations = record_locations(table)
     return [
         ExpectedRecord(
-            row, place, ModeKeys[mode], mode_step, dtype, None if shape is None else tuple(shape)
+            row, location, ModeKeys[mode], mode_step, dtype, None if shape is None else tuple(shape)
         )
-        for row, place, mode, mode_step, dtype, shape in zip(
-            rows.tolist(), places, *columns, strict=True
+        for row, location, mode, mode_step, dtype, shape in zip(
+            rows.tolist(), locations, *columns, strict=True
         )
-        if place is not None
+        if location is not None
     ]
 
 
-def _said_classic(step: V1Step) -> Iterator[ExpectedRecord]:
-    for row, (name, place) in enumerate(zip(step.names, step.places, strict=True)):
+def _expected_v1_records(step: V1Step) -> Iterator[ExpectedRecord]:
+    for row, (name, location) in enumerate(zip(step.names, step.locations, strict=True)):
         shape, dtype = step.shapes.get(name, (None, None))
-        where = RecordLocation(str(step.event_file), *place, name, step.step, True)
+        where = RecordLocation(str(step.event_file), *location, name, step.step, True)
         yield ExpectedRecord(row, where, ModeKeys(step.mode), step.mode_step, dtype, shape)
 
 
-def _pieces(lengths: Ints) -> Iterator[Ints]:
-    """Numbers of rows, as many at a time as may be looked at together."""
+def _batches(lengths: Ints) -> Iterator[Ints]:
+    """Yield indices of rows in batches of limited size."""
     begin, size = 0, 0
     for row, length in enumerate(lengths.tolist()):
-        if row > begin and (size + length > _MOST_BYTES or row - begin >= _MOST_ROWS):
+        if row > begin and (size + length > _MAX_BYTES or row - begin >= _MAX_ROWS):
             yield np.arange(begin, row)
             begin, size = row, 0
         size += length
@@ -292,27 +299,27 @@ def _pieces(lengths: Ints) -> Iterator[Ints]:
         yield np.arange(begin, len(lengths))
 
 
-def _contradiction(said: ExpectedRecord, event: Event) -> tuple[str, Any, Any] | None:
-    """Where a record and its row disagree: about what, what it holds, what was expected."""
+def _contradiction(expected: ExpectedRecord, event: Event) -> tuple[str, Any, Any] | None:
+    """Return how a record differs from its row: the field, its value, that of the row."""
     value = event.values[0]
     assert value.tensor is not None
-    told = value.metadata
-    mode, mode_step = told.get(MODE_PLUGIN_NAME), told.get(MODE_STEP_PLUGIN_NAME)
+    metadata = value.metadata
+    mode, mode_step = metadata.get(MODE_PLUGIN_NAME), metadata.get(MODE_STEP_PLUGIN_NAME)
     pairs: list[tuple[str, Any, Any]] = []
-    if said.place.checksum is not None:
-        # An index file of smdebug 1.0 names one mode, whatever its records are of.
-        pairs.append(("mode", _MODE_NAMES.get(mode, mode), said.mode.name))
-        pairs.append(("mode step", mode_step, str(said.mode_step)))
-    if said.dtype is not None:
+    if expected.location.checksum is not None:
+        # An index file of smdebug 1.0 has one mode, also for records of several.
+        pairs.append(("mode", _MODE_NAMES.get(mode, mode), expected.mode.name))
+        pairs.append(("mode step", mode_step, str(expected.mode_step)))
+    if expected.dtype is not None:
         held = dtype_name(value.tensor.dtype)
-        # Bytes that are text look like text.
-        text = {held, said.dtype} <= {"str", "bytes"}
-        pairs.append(("dtype", said.dtype if text else held, said.dtype))
-    if said.shape is not None:
-        pairs.append(("shape", value.tensor.shape, said.shape))
+        # A record cannot tell bytes from text.
+        text = {held, expected.dtype} <= {"str", "bytes"}
+        pairs.append(("dtype", expected.dtype if text else held, expected.dtype))
+    if expected.shape is not None:
+        pairs.append(("shape", value.tensor.shape, expected.shape))
     return next((each for each in pairs if each[1] is not None and each[1] != each[2]), None)
 
 
-def _told(error: Exception, key: str) -> str:
-    """What an error says, without the file's name, which stands beside it."""
+def _message(error: Exception, key: str) -> str:
+    """Return the message of an error without the key, which is reported separately."""
     return str(error).removeprefix(f"{key}: ")

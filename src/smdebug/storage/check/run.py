@@ -1,4 +1,4 @@
-"""Checking a run: every checksum, every row of the index, every record."""
+"""Check of a run: every checksum, every row of the index, every record."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from smdebug.storage.format.keys import IndexName
     from smdebug.storage.stores.base import Store
 
-# How often to look again for what compaction has put in the place of files that vanished.
+# How often to list again when compaction has replaced files.
 _TRIES = 5
-# Small index files of format v1 that are fetched together.
+# How many small index files of format v1 are fetched at once.
 _TOGETHER = 64
 _ORPHANS = "records that no row names: left by a crash, or saved again since"
 _LOST = "records that no readable row names: index files are damaged"
@@ -40,13 +40,13 @@ _FOREIGN = "files that are none of a run"
 
 
 def check_run(store: Store, tell: Callable[[int, int], None] | None = None) -> CheckReport:
-    """Checks every file of a run; nothing that is damaged ends it.
+    """Check every file of a run; damage does not end the check.
 
-    The run may be written meanwhile. Files that compaction takes away are looked for in what it has
-    put in their place.
+    The run may be written meanwhile: rows of files that compaction removes are checked in the
+    files that replace them.
 
     Args:
-        store: where the run is kept.
+        store: where the run is.
         tell: called with the number of files checked, and of all of them.
 
     Raises:
@@ -97,7 +97,7 @@ class _Check:
             if key not in known:
                 self._guarded(key, self._check_other)
         self._check_workers()
-        # What was being written is gone by now.
+        # Files that were being written are complete by now.
         for key in sorted(set(unfinished) & set(temporary_files(self._store))):
             self._guarded(key, self._remark_temporary, counts=False)
 
@@ -109,13 +109,13 @@ class _Check:
             unnamed = not all(self._rows.names(key) for key in events)
             if not vanished and not unnamed:
                 return
-            # A job at work publishes index files behind their event files, and joins them.
+            # A live job publishes index files after their event files, and compacts them.
             keys = list(self._store.list(INDEX_PREFIX))
             if self._seen.issuperset(key for key in keys if parse_index_key(key) is not None):
                 return
 
     def _check_new(self, keys: list[str]) -> bool:
-        """Checks index files; True when some of them have vanished."""
+        """Check index files; return whether some of them have vanished."""
         before = self._total
         named = [(key, name) for key in keys if (name := parse_index_key(key)) is not None]
         self._seen.update(key for key, _ in named)
@@ -143,7 +143,7 @@ class _Check:
     def _check_classic(self, key: str, name: IndexName, data: bytes | Exception) -> None:
         if isinstance(data, Exception):
             raise data
-        # A step that was saved again has an empty file beside its index file, which says so.
+        # A step that was saved again has an empty marker file with its index file.
         if not name.attempt:
             self._rows.check_classic(key, name, data)
         elif data:
@@ -174,7 +174,7 @@ class _Check:
         self.report.remark(_TEMPORARY, key, size=len(self._store.read(key)))
 
     def _check_workers(self) -> None:
-        """A trial does not open without the collections files of all workers."""
+        """Check that the collections files of all workers exist: a trial needs them."""
         found = len(self._files.workers)
         if found >= max(self._files.promised, 1):
             return
@@ -189,11 +189,11 @@ class _Check:
             self.report.remark(what, COLLECTIONS_PREFIX)
 
     def _guarded(self, key: str, check: Callable[[str], None], counts: bool = True) -> None:
-        """Checks a file; whatever is wrong with it, the others are checked as well."""
+        """Check a file; an error is reported and does not end the check."""
         try:
             check(key)
         except KeyError:
-            # Gone since it was listed: nobody can say anything of it.
+            # It was removed after it was listed.
             self._total -= 1
             return
         except StoreError:

@@ -1,6 +1,6 @@
-"""A collections file: what smdebug 1.0 writes, and of whom it is, under a checksum.
+"""Collections file: that of smdebug 1.0, plus the worker, the run ID and a checksum.
 
-What is ours stands in `_meta`, where the original passes over it; its own files have none of it.
+The additions are in `_meta`, where smdebug 1.0 ignores them; its own files have none of them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ RUN_NAME = re.compile(r"[0-9a-f]{16}")
 
 
 class CollectionsFile(NamedTuple):
-    """What a collections file says.
+    """Content of a collections file.
 
     Attributes:
         content: the collections and their metadata.
-        run: the name of the run, which its index files carry too; None in older files.
+        run: the run ID, which the index files have, too; None in older files.
     """
 
     content: dict[str, Any]
@@ -34,12 +34,12 @@ class CollectionsFile(NamedTuple):
 
 
 def encode_collections(text: str, worker: str, run: str | None) -> bytes:
-    """Makes a collections file of what a hook says.
+    """Encode a collections file.
 
     Args:
-        text: the collections as `CollectionManager.to_json` gives them.
-        worker: who writes it.
-        run: the name of the run.
+        text: the collections, from `CollectionManager.to_json`.
+        worker: the worker that writes it.
+        run: the run ID.
 
     Raises:
         SMDebugValueError: the text is not a JSON object.
@@ -56,10 +56,10 @@ def encode_collections(text: str, worker: str, run: str | None) -> bytes:
 
 
 def decode_collections(data: Buffer, key: str) -> CollectionsFile:
-    """Reads a collections file, its checksum and whose it is verified where it says them.
+    """Parse a collections file; verify its checksum and worker if it has them.
 
     Raises:
-        IndexReaderException: it is damaged, not a JSON object, or that of another worker.
+        IndexReaderException: it is damaged, not a JSON object, or of another worker.
     """
     data = bytes(data)
     verified = check_json_checksum(data, key, depth=2)
@@ -73,7 +73,7 @@ def decode_collections(data: Buffer, key: str) -> CollectionsFile:
         return CollectionsFile(content, None)
     worker, run = meta.get(_WORKER), meta.get(_RUN)
     if worker != parse_collections_worker(key):
-        raise IndexReaderException(f"{key}: the file is that of worker {worker!r}")
+        raise IndexReaderException(f"{key}: the file belongs to worker {worker!r}")
     content[_META] = {
         each: value for each, value in meta.items() if each not in (_WORKER, _RUN, _SUM)
     }

@@ -1,4 +1,4 @@
-"""The element types a run can hold: numpy's and ml_dtypes', and their numbers in a TensorProto."""
+"""Element types of a run: those of numpy and ml_dtypes, and their numbers in a TensorProto."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_string(dtype: np.dtype[Any]) -> bool:
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """The name an element type has in the index: `float32`, `bfloat16`, `str`, `bytes`."""
+    """Return the name of an element type in the index: `float32`, `bfloat16`, `str`, `bytes`."""
     if is_string(dtype):
         return "bytes" if dtype.kind == "S" else "str"
     if dtype.name not in _NUMBERS:
@@ -58,25 +58,25 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def is_known_dtype(name: str | None) -> bool:
-    """Whether an index may name an element type so."""
+    """Whether this is the name of an element type."""
     return name in _NUMBERS or name in ("str", "bytes")
 
 
 def check_dtype(dtype: np.dtype[Any]) -> None:
-    """Raises `SMDebugTypeError` for an element type that cannot be saved."""
+    """Raise `SMDebugTypeError` for an element type that cannot be saved."""
     if dtype.name not in _NUMBERS:
         dtype_name(dtype)
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """The element type of this name, for all but strings."""
+    """Return the element type of this name, for all but strings."""
     if name not in _DTYPES:
         raise SMDebugValueError(f"unknown dtype {name!r}")
     return _DTYPES[name]
 
 
 def dtype_number(dtype: np.dtype[Any]) -> int:
-    """The number of an element type in a TensorProto."""
+    """Return the number of an element type in a TensorProto."""
     return STRING if is_string(dtype) else _NUMBERS[dtype_name(dtype)]
 
 
@@ -87,7 +87,7 @@ def dtype_of_number(number: int) -> np.dtype[Any]:
 
 
 def plain_array(value: Any) -> Array:
-    """Returns a value as a C-contiguous little-endian array of a type that can be saved.
+    """Return a value as a C-contiguous little-endian array of a type that can be saved.
 
     Raises:
         SMDebugTypeError: the element type cannot be saved.
@@ -103,12 +103,12 @@ def plain_array(value: Any) -> Array:
 
 
 def is_extended(dtype: np.dtype[Any]) -> bool:
-    """Whether it is one of ml_dtypes, which numpy's own formats cannot name."""
+    """Whether it is a type of ml_dtypes, which numpy's own formats cannot name."""
     return dtype.name in _EXTENDED
 
 
 def for_classic(array: Array) -> Array:
-    """Widens what format v1 has no type for: bfloat16 and float8 become float32."""
+    """Convert types that format v1 lacks: bfloat16 and float8 become float32."""
     return array.astype(np.float32) if is_extended(array.dtype) else array
 
 

@@ -68,7 +68,7 @@ def encode_tensor(
     content_at: int | None = None,
     classic: bool = False,
 ) -> list[Buffer]:
-    """Encodes an event that holds one tensor.
+    """Encode an event with one tensor.
 
     Args:
         name: the tensor's name.
@@ -92,7 +92,7 @@ def encode_tensor(
         head += b"\x22" + varint(size)
     metadata = step_metadata(mode_step, mode)
     if content_at is not None:
-        # With the frame's four last bytes.
+        # With the last four bytes of the frame.
         metadata += node_name(-(size + len(metadata) + 4) % ALIGNMENT)
     event = event_head(wall_time, step)
     tensor_size = len(head) + size
@@ -116,24 +116,24 @@ def _content(array: Array) -> tuple[list[Buffer], int]:
         return [fields], len(fields)
     if not array.size:
         return [], 0
-    # The detour over uint8 serves the types that the buffer protocol has no letter for.
+    # Through uint8, because the buffer protocol has no code for some types.
     return [array.reshape(-1).view(np.uint8).data], array.nbytes
 
 
 @lru_cache(maxsize=65536)
 def tensor_head(name: str, number: int, shape: tuple[int, ...]) -> bytes:
-    """The first fields of a TensorProto: element type and shape."""
+    """Encode the first fields of a TensorProto: element type and shape."""
     # The same for every step of a tensor, so it is built once.
     dims = b""
     for size in shape:
         dim_name = bytes_field(2, f"{name}_{size}".encode())
-        # proto3 leaves a zero out.
+        # proto3 omits zeros.
         dims += bytes_field(2, (b"\x08" + varint(size) if size else b"") + dim_name)
     return (b"\x08" + varint(number) if number else b"") + bytes_field(2, dims)
 
 
 def step_metadata(mode_step: int, mode: ModeKeys) -> bytes:
-    """The field of a value that says its mode and the step within it."""
+    """Encode the field of a value with its mode and the step within it."""
     pairs = ((MODE_STEP_PLUGIN_NAME, str(mode_step)), (MODE_PLUGIN_NAME, str(mode.value)))
     plugins = b"".join(
         bytes_field(1, bytes_field(1, name.encode()) + bytes_field(2, content.encode()))
@@ -143,18 +143,17 @@ def step_metadata(mode_step: int, mode: ModeKeys) -> bytes:
 
 
 def event_head(wall_time: float, step: int) -> bytes:
-    """The first fields of an event: when and at which step it was."""
+    """Encode the first fields of an event: time and step."""
     head = b"\x09" + _DOUBLE.pack(wall_time)
     return head + b"\x10" + varint(step) if step else head
 
 
 def aligned(prefix: Any, content_at: int) -> bytes:
-    """Pads with the unused field `node_name` until the content falls on the alignment."""
+    """Pad with the unused field `node_name` until the content is aligned."""
     start: bytes = prefix(b"")
     if (content_at + len(start)) % ALIGNMENT == 0:
         return start
-    # The padding may make one of the lengths before it a byte longer: then pad on. There are five
-    # lengths, so this ends.
+    # The padding may make one of the five lengths before it a byte longer: then pad again.
     size = missing = 0
     while True:
         size += missing
@@ -165,7 +164,7 @@ def aligned(prefix: Any, content_at: int) -> bytes:
 
 
 def node_name(size: int) -> bytes:
-    """The unused field `node_name` of a value as padding: this long, modulo the alignment."""
+    """Encode the unused field `node_name` as padding of this length, modulo the alignment."""
     if not size:
         return b""
     # A field has at least two bytes.
@@ -174,12 +173,12 @@ def node_name(size: int) -> bytes:
 
 
 def bytes_field(number: int, data: bytes) -> bytes:
-    """A field of a message that holds bytes, text or another message."""
+    """Encode a field with bytes, a string or another message."""
     return bytes(((number << 3) | _BYTES,)) + varint(len(data)) + data
 
 
 def varint(value: int) -> bytes:
-    """A number as protobuf writes it."""
+    """Encode a number as a varint of protobuf."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -194,7 +193,7 @@ def varint(value: int) -> bytes:
 
 
 def decode_event(payload: memoryview, *, key: str = "", offset: int | None = None) -> Event:
-    """Decodes an event; tensors are read-only views on the payload.
+    """Decode an event; tensors are read-only views on the payload.
 
     Raises:
         DataCorrupted: the bytes are not an event.
@@ -270,7 +269,7 @@ def _tensor(data: memoryview) -> Array:
                 f"shape {shape} needs {count} elements, {len(listed)} are there"
             )
         return _read_only(listed.reshape(shape))
-    # Compared before an array is made: the shape may be anybody's number.
+    # Compared before an array is made: the shape may be of unknown origin.
     if count * dtype.itemsize != len(content):
         raise SMDebugValueError(
             f"shape {shape} of {dtype} needs {count * dtype.itemsize} bytes, "
@@ -310,7 +309,7 @@ def _strings(items: list[memoryview], shape: tuple[int, ...], count: int) -> Arr
         texts: list[Any] = [str(item, "utf-8", "surrogatepass") for item in items]
     except UnicodeDecodeError:
         texts = [bytes(item) for item in items]
-    # One long string makes every element as wide: beyond this they are kept as objects.
+    # One long string makes every element as wide: beyond this size they are objects.
     wide = len(texts) * max(map(len, texts), default=0) > _WIDEST
     kind = object if wide else None if texts else np.str_
     return _read_only(np.array(texts or [], dtype=kind).reshape(shape))
@@ -346,13 +345,13 @@ def _numbers(field_number: int, wire: int, item: Any) -> list[Any]:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
-    """Yields (number, wire type, content) of a message; content is an int or a view."""
+    """Yield (number, wire type, content) of a message; content is an int or a view."""
     at = 0
     while at < len(data):
         label, at = _read_varint(data, at)
         number, wire = label >> 3, label & 7
         if not number:
-            # Zeros, of which a file may hold terabytes without taking any room.
+            # Zeros, of which a sparse file may have terabytes.
             raise SMDebugValueError("field 0, which no message has")
         if wire == _VARINT:
             content, at = _read_varint(data, at)

@@ -1,8 +1,8 @@
-"""Where the files of a run lie and what their names say.
+"""Keys of the files of a run: how they are built and parsed.
 
-Worker names are opaque. In file names they are percent-encoded, so that '/', ':', spaces and '__'
-survive; names that need no encoding look as they always did. Format v1 spells TensorFlow device
-names its own way, which is read and written here as well.
+Worker names are opaque. In file names they are percent-encoded, so '/', ':', spaces and '__'
+survive; names that need no encoding are unchanged. Format v1 has its own spelling of TensorFlow
+device names, which is read and written here as well.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ COLLECTIONS_PREFIX = "collections/"
 COLLECTIONS_FOLDER = "collections/000000000"
 EVENTS_PREFIX = "events/"
 INDEX_PREFIX = "index/"
-# Where a hook puts TensorBoard files, unless it is told another place.
+# Where a hook writes TensorBoard files, unless it is configured with another directory.
 TENSORBOARD_FOLDER = "tensorboard"
 
 _STEPS_PER_FOLDER = 1000
 LAST_STEP = 10**12 - 1
-# File names end at 255 bytes nearly everywhere; step, sequence number and ending need the rest.
-_LONGEST_WORKER = 200
+# File names are limited to 255 bytes nearly everywhere; step, number and suffix need the rest.
+_MAX_WORKER = 200
 
 _V2_INDEX = re.compile(r"^index/\d{9,}/(\d{12})-(\d{6,})_(.+)\.parquet$")
 _V1_INDEX = re.compile(r"^index/\d{9,}/(\d{1,18})_(.+)\.json$")
@@ -38,12 +38,12 @@ _CLASSIC_DEVICE = re.compile(r"^_job-[A-Za-z0-9]+_replica-\d+_task-\d+_device-[A
 
 
 class IndexName(NamedTuple):
-    """What the name of an index file says.
+    """The parts of the name of an index file.
 
     Attributes:
         step: the first step in it.
         seq: its sequence number; None in format v1.
-        worker: who wrote it.
+        worker: the worker that wrote it.
         attempt: how often a v1 file had been replaced.
     """
 
@@ -67,7 +67,7 @@ def index_key(step: int, seq: int, worker: str) -> str:
 
 
 def classic_event_key(step: int, worker: str, attempt: int = 0) -> str:
-    """The event file of a v1 step; `attempt` counts the times a resumed run saved it again."""
+    """Return the event file of a v1 step; `attempt` counts how often it was saved again."""
     again = f"-{attempt:06d}" if attempt else ""
     worker_text = _worker_text(worker, classic=True)
     return f"events/{_step_text(step)}/{_step_text(step)}_{worker_text}{again}.tfevents"
@@ -79,21 +79,21 @@ def classic_index_key(step: int, worker: str) -> str:
 
 
 def classic_again_key(step: int, worker: str, attempt: int) -> str:
-    """An empty file beside an index file of v1, which says that it was replaced.
+    """Return the key of an empty file which marks that an index file of v1 was replaced.
 
-    The original passes over files that end in neither `.json` nor `.csv`.
+    smdebug 1.0 ignores files that end in neither `.json` nor `.csv`.
     """
     return f"{classic_index_key(step, worker).removesuffix('.json')}-{attempt:06d}.again"
 
 
 def classic_index_start(step: int) -> str:
-    """A key that sorts before the index files of this and all later steps, in both formats."""
+    """Return a key that sorts before the index files of this and all later steps."""
     step = max(step, 0)
     return f"index/{step // _STEPS_PER_FOLDER:09d}/{_step_text(step)}"
 
 
 def parse_index_key(key: str) -> IndexName | None:
-    """Takes the name of an index file apart; None when it is no index file of a run."""
+    """Parse the name of an index file; return None if it is not one."""
     if match := _V2_INDEX.match(key):
         return IndexName(int(match[1]), int(match[2]), unquote(match[3]))
     if match := _V1_INDEX.match(key):
@@ -104,7 +104,7 @@ def parse_index_key(key: str) -> IndexName | None:
 
 
 def parse_event_seq(key: str, worker: str) -> int | None:
-    """The sequence number of a v2 event file of this worker, else None."""
+    """Return the sequence number of a v2 event file of this worker, else None."""
     match = _V2_EVENTS.match(key)
     return int(match[2]) if match and unquote(match[3]) == worker else None
 
@@ -118,14 +118,14 @@ def parse_event_worker(key: str) -> str | None:
 
 
 def event_format(key: str) -> str | None:
-    """The format of an event file by its name, "v1" or "v2"; None when it is no event file."""
+    """Return the format of an event file, "v1" or "v2"; None if it is not one."""
     if _V2_EVENTS.match(key):
         return "v2"
     return "v1" if _V1_EVENTS.match(key) else None
 
 
 def classic_index_of(event_file: str) -> str | None:
-    """The v1 index file that names an event file; None when that is of no such name."""
+    """Return the v1 index file of an event file; None if that is not of format v1."""
     match = _V1_EVENTS.match(event_file)
     if match is None or _V2_EVENTS.match(event_file):
         return None
@@ -140,7 +140,7 @@ def is_event_file_of(event_file: str, classic_index: str) -> bool:
 
 
 def parse_collections_worker(key: str) -> str | None:
-    """The worker that wrote a collections file; None when it is no such file."""
+    """Return the worker of a collections file; None if it is not one."""
     match = _COLLECTIONS.match(key)
     return worker_from_text(match[1]) if match else None
 
@@ -158,11 +158,11 @@ def _worker_text(worker: str, classic: bool = False) -> str:
         return worker.replace("/", "_").replace(":", "-")
     text = quote(worker, safe="")
     if classic:
-        # The original takes a leading underscore, and two in a row, for a device's slashes.
+        # smdebug 1.0 reads a leading underscore, and two in a row, as slashes of a device.
         text = re.sub("^_|(?<=_)_", "%5F", text)
     elif _CLASSIC_DEVICE.match(text):
         text = text.replace("_", "%5F", 1)
-    if len(text) > _LONGEST_WORKER:
+    if len(text) > _MAX_WORKER:
         raise SMDebugValueError(
             f"worker must be a name that fits into a file name, got {len(text)} bytes: {worker!r}"
         )
@@ -170,7 +170,7 @@ def _worker_text(worker: str, classic: bool = False) -> str:
 
 
 def worker_from_text(text: str) -> str:
-    """Returns the worker that a piece of a file's name stands for."""
+    """Return the worker of a part of a file name."""
     if _CLASSIC_DEVICE.match(text):
         return text.replace("_", "/").replace("-", ":")
     return unquote(text)

@@ -1,7 +1,7 @@
-"""Records of the same tensors at many steps: what does not change is encoded once.
+"""Templates of records: the parts that are the same at every step are encoded once.
 
 A record is an event as `events.encode_tensor` makes it, with its fields in an order (protobuf
-leaves it open) that puts what changes from step to step behind the tensor's content:
+leaves it open) that puts the parts that change after the tensor's content:
 
     frame head | start | content | mode and step within it | end | time and step | frame tail
 
@@ -68,13 +68,13 @@ class SchemaTemplates:
     def encode(
         self, batch: StepBatch, values: Sequence[Array], chunks: list[Buffer]
     ) -> tuple[list[int], list[int]]:
-        """Appends the records of one step to `chunks`; returns their lengths and checksums."""
+        """Append the records of one step to `chunks`; return their lengths and checksums."""
         metadata = step_metadata(batch.mode_step, batch.mode)
         tail = _TIME.pack(0x09, batch.time) + b"\x10" + _padded_varint(batch.step)
         lengths, sums = [], []
         crc, mask, footer, add = crc32c.crc32c, records.mask, _FOOTER.pack, chunks.append
         for template, value in zip(self._of(len(metadata)), values, strict=True):
-            # The detour over uint8 serves the types that the buffer protocol has no letter for.
+            # Through uint8, because the buffer protocol has no code for some types.
             content = value.reshape(-1).view(np.uint8).data
             rest = metadata + template.end + tail
             checksum = crc(rest, crc(content, template.start_sum))
@@ -123,6 +123,6 @@ def _template(
 
 
 def _padded_varint(value: int) -> bytes:
-    groups = [(value >> (7 * place)) & 0x7F | 0x80 for place in range(_STEP_GROUPS)]
+    groups = [(value >> (7 * group)) & 0x7F | 0x80 for group in range(_STEP_GROUPS)]
     groups[-1] &= 0x7F
     return bytes(groups)

@@ -29,12 +29,12 @@ _FOOTER = struct.Struct("<I")
 
 
 def mask(crc: int) -> int:
-    """Rotates and shifts a checksum, so that checksums of stored checksums stay good ones."""
+    """Rotate and shift a checksum, as TFRecord does for checksums that are stored."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def checksum(chunks: Sequence[Buffer]) -> int:
-    """The CRC32C of the chunks as one."""
+    """Return the CRC32C of concatenated chunks."""
     crc = 0
     for chunk in chunks:
         crc = crc32c.crc32c(chunk, crc)
@@ -42,7 +42,7 @@ def checksum(chunks: Sequence[Buffer]) -> int:
 
 
 def digest(chunks: Sequence[Buffer]) -> int:
-    """The XXH3-64 of the chunks as one: for large payloads, at twice the speed of a CRC32C."""
+    """Return the XXH3-64 of concatenated chunks, at twice the speed of CRC32C."""
     hasher = xxhash.xxh3_64()
     for chunk in chunks:
         hasher.update(chunk)
@@ -50,17 +50,17 @@ def digest(chunks: Sequence[Buffer]) -> int:
 
 
 def header(length: int) -> bytes:
-    """The twelve bytes before a payload of this length."""
+    """Return the twelve bytes before a payload of this length."""
     return _HEADER.pack(length, mask(crc32c.crc32c(_LENGTH.pack(length))))
 
 
 def footer(masked: int) -> bytes:
-    """The four bytes behind a payload."""
+    """Return the four bytes after a payload."""
     return _FOOTER.pack(masked)
 
 
 def frame(payload: Sequence[Buffer], classic: bool = False) -> list[Buffer]:
-    """Frames one record; the payload's chunks are passed through, not copied.
+    """Frame one record; the payload's chunks are not copied.
 
     Example:
         >>> b"".join(frame([b"x"])).hex()
@@ -81,7 +81,7 @@ def open_record(
     expected_digest: int | None = None,
     classic: bool = False,
 ) -> memoryview:
-    """Checks one record and returns its payload.
+    """Verify one record and return its payload.
 
     Args:
         record: the bytes of exactly this record.
@@ -129,7 +129,7 @@ def _sound(
 
 
 def payload_length(data: memoryview, *, key: str, offset: int) -> int:
-    """What the header at an offset says about the payload behind it.
+    """Return the length of the payload after the header at an offset.
 
     Raises:
         DataCorrupted: the header fails its checksum.
@@ -143,14 +143,14 @@ def payload_length(data: memoryview, *, key: str, offset: int) -> int:
 def iterate_records(
     data: memoryview, key: str, classic: bool = False
 ) -> Iterator[tuple[int, memoryview]]:
-    """Yields (offset, payload) of every record of a file, each checked."""
+    """Yield (offset, payload) of every record of a file, each verified."""
     offset = 0
     while offset < len(data):
         rest = len(data) - offset
         if rest < OVERHEAD:
             raise DataCorrupted("file ends inside a record", key=key, offset=offset)
         length = payload_length(data, key=key, offset=offset)
-        # Compared before anything is sliced or allocated: the length may be anybody's number.
+        # Compared before anything is allocated: the length may be of unknown origin.
         if length > rest - OVERHEAD:
             raise DataCorrupted("file ends inside a record", key=key, offset=offset)
         record = data[offset : offset + OVERHEAD + length]

@@ -1,4 +1,4 @@
-"""The contract between a run and the place it is kept, and the way from a path to a store."""
+"""The `Store` protocol, and how a path or URL becomes a store."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https")
 class Store(Protocol):
     """Bytes by key.
 
-    Keys are relative and '/'-separated. Objects are written whole and never change, so whoever
-    has read one may keep it. A missing key raises `KeyError`.
+    Keys are relative and '/'-separated. Objects are written whole and never change, so their
+    content can be cached. A missing key raises `KeyError`.
 
     Attributes:
-        url: what a person would call the place, for messages.
-        parallel: how many reads are worth having under way at once.
-        remote: whether a request costs a round trip, so that fewer and larger ones pay.
+        url: the path or URL, for messages.
+        parallel: how many concurrent reads are useful.
+        remote: whether a request is a round trip, so that fewer and larger requests pay off.
     """
 
     url: str
@@ -35,33 +35,32 @@ class Store(Protocol):
     remote: bool
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> memoryview:
-        """Returns a read-only view of an object, or of a piece of it.
+        """Return a read-only view of an object, or of a range of it.
 
-        A negative `start` counts from the end. A range that reaches over the end is cut there,
-        as a slice would be.
+        A negative `start` counts from the end. A range is clipped to the object, like a slice.
         """
 
     def write(self, key: str, chunks: Iterable[Buffer]) -> None:
-        """Writes a whole object. Nobody ever sees a part of it; a failure leaves none."""
+        """Write a whole object atomically."""
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[str]:
-        """Yields the keys that start with `prefix` and sort behind `after`, sorted."""
+        """Yield the keys that start with `prefix` and sort after `after`, sorted."""
 
     def delete(self, key: str) -> None:
-        """Removes an object. A missing one is no error."""
+        """Remove an object; do nothing if it is missing."""
 
     def exists(self) -> bool:
-        """Whether the place itself is there: the directory, the bucket."""
+        """Whether the directory or bucket exists."""
 
     def first(self) -> str | None:
-        """Something that lies in the place, whether it is a key or not; None when it is empty."""
+        """Return the name of anything in the directory or bucket; None if it is empty."""
 
     def path(self, key: str) -> str | None:
-        """The file that other programs can open for a key; None when there is no such file."""
+        """Return the path under which other programs can open a key; None without a file."""
 
 
 def check_key(key: str) -> str:
-    """Returns the key, or raises `SMDebugValueError` when it could lead out of the store."""
+    """Return the key; raise `SMDebugValueError` if it could lead out of the store."""
     parts = key.split("/")
     if not key or "\\" in key or "\0" in key or any(part in ("", ".", "..") for part in parts):
         raise SMDebugValueError(
@@ -71,19 +70,19 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Returns the folder that holds all keys of a prefix; refuses one outside the store."""
+    """Return the folder of all keys with a prefix; raise if it is outside the store."""
     folder = prefix.rpartition("/")[0]
     return check_key(folder) if folder else ""
 
 
 def cut_range(size: int, start: int, length: int | None) -> tuple[int, int]:
-    """Turns (start, length) into (first, end) within an object of `size` bytes."""
+    """Convert (start, length) to (first, end) within an object of `size` bytes."""
     first = max(size + start, 0) if start < 0 else min(start, size)
     return first, size if length is None else min(first + length, size)
 
 
 def open_store(path: str) -> Store:
-    """Opens the place a path or URL names, without touching it.
+    """Open the store of a path or URL, without a request.
 
     Args:
         path: a local directory (`~` is expanded), `file://`, or a URL that obstore understands:
@@ -112,6 +111,6 @@ def open_store(path: str) -> Store:
 
         return ObjectStore(text)
     raise SMDebugValueError(
-        f"path has the unknown scheme {scheme!r} in {text!r}; expected a local path or one of "
+        f"Unknown scheme {scheme!r} in {text!r}. Use a local path or one of "
         f"{', '.join(name + '://' for name in ('file', 'memory', *_OBJECT_SCHEMES))}"
     )

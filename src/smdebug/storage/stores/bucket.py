@@ -1,4 +1,4 @@
-"""Opening a bucket with obstore: credentials, endpoint, region, and how long an answer may take."""
+"""Buckets as obstore opens them: credentials, endpoint, region and timeouts."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ if TYPE_CHECKING:
 
 
 class Timeouts(NamedTuple):
-    """How long an answer may take.
+    """How long a response may take.
 
     Attributes:
-        answer: seconds for one request, everything it carries included.
-        retry: seconds in which obstore sends a request again that was refused, cut off, or
-            answered with 429 or 5xx. It signs a request once, so this is no way through an outage.
+        answer: seconds for one request, including its body.
+        retry: seconds in which obstore repeats a request that was refused, cut off, or answered
+            with 429 or 5xx. It signs a request only once, so this does not survive an outage.
     """
 
     answer: float
     retry: float
 
 
-# Somebody waits for the first answer, and a wrong URL gives none.
+# The user waits for the first response, and a wrong URL has none.
 FIRST = Timeouts(answer=10, retry=5)
-# Later ones may carry 60 MiB over a slow line.
+# Later requests may carry 60 MiB over a slow network.
 LATER = Timeouts(answer=60, retry=3)
 _CONNECT_SECONDS = 5
-# Keys may change at any time: boto3 is asked again when the ones it gave are this old.
+# Keys may change at any time: boto3 is asked again after this long.
 _CREDENTIALS_AGE = timedelta(minutes=1)
 
 
-def open_bucket(url: str, options: dict[str, Any], haste: Timeouts) -> Bucket:
-    """Opens a URL without asking anything of it.
+def open_bucket(url: str, options: dict[str, Any], timeouts: Timeouts) -> Bucket:
+    """Open a URL without a request.
 
     Args:
         url: what to open.
-        options: what `obstore.store.from_url` takes beside it.
-        haste: how long an answer may take.
+        options: further arguments of `obstore.store.from_url`.
+        timeouts: how long a response may take.
 
     Raises:
         SMDebugValueError: obstore does not understand the URL or the options.
@@ -55,23 +55,23 @@ def open_bucket(url: str, options: dict[str, Any], haste: Timeouts) -> Bucket:
             f"{url} needs the package obstore: pip install 'tornasole[cloud]'"
         ) from error
     client = {
-        # boto3 and the command line of AWS take an endpoint of http:// as it is given.
+        # boto3 and the AWS CLI accept endpoints with http://, too.
         "allow_http": True,
         "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
-        "timeout": timedelta(seconds=haste.answer),
+        "timeout": timedelta(seconds=timeouts.answer),
         **options.get("client_options", {}),
     }
     retry = {
-        # The time is the bound.
+        # Limited by the time only.
         "max_retries": 1000,
-        "retry_timeout": timedelta(seconds=haste.retry),
+        "retry_timeout": timedelta(seconds=timeouts.retry),
         "backoff": {"max_backoff": timedelta(seconds=1)},
     }
     given: Any = {"retry_config": retry, **options, "client_options": client}
     try:
         return from_url(url, **given)
     except Exception as error:
-        # obstore says what is wrong with a URL through errors of several unrelated kinds.
+        # obstore raises errors of several unrelated types for a wrong URL.
         raise SMDebugValueError(
             f"expected a URL such as s3://bucket/prefix, got {url!r}: "
             f"{without_secrets(str(error).splitlines()[0])}"
@@ -79,10 +79,10 @@ def open_bucket(url: str, options: dict[str, Any], haste: Timeouts) -> Bucket:
 
 
 def boto3_options(url: str) -> dict[str, Any]:
-    """What boto3 says of credentials, region and endpoint of S3; {} when it is not there.
+    """Return credentials, region and endpoint of S3 as boto3 finds them; {} without boto3.
 
-    It knows profiles, single sign-on and programs that print credentials; obstore knows the
-    environment and the machine it runs on.
+    boto3 supports profiles, single sign-on and credential programs; obstore only the environment
+    and the machine's metadata service.
 
     Raises:
         SMDebugValueError: boto3 cannot make sense of its configuration.
@@ -109,16 +109,16 @@ def boto3_options(url: str) -> dict[str, Any]:
         return options
     except (BotoCoreError, ValueError, OSError) as error:
         raise SMDebugValueError(
-            f"boto3 finds no way to {url}: {_said(error)}; check the files and variables it is "
+            f"boto3 finds no way to {url}: {_reason(error)}; check the files and variables it is "
             "configured with (AWS_PROFILE, AWS_CONFIG_FILE, AWS_ENDPOINT_URL)"
         ) from None
 
 
-def _said(error: Exception) -> str:
-    """What boto3 complains of, without what it repeats of programs, endpoints and keys."""
+def _reason(error: Exception) -> str:
+    """Return the error of boto3, without output of programs, endpoints and keys."""
     provider = getattr(error, "kwargs", {}).get("provider")
     if provider is not None:
-        # What follows is what a program has printed, which may be anything.
+        # The rest is the output of a program, which may be anything.
         return f"{type(error).__name__}: no credentials from {provider}"
     if isinstance(error, ValueError):
         # An endpoint need not look like a URL to have a password in it.
@@ -127,10 +127,10 @@ def _said(error: Exception) -> str:
 
 
 def _configured_endpoint(session: Any) -> str | None:
-    """The endpoint that a variable or a profile names; None when it is the usual one."""
+    """Return the endpoint of a variable or a profile; None if it is the default."""
     from botocore.config import Config
 
-    # Without a region there is no usual one to compare with; which region is no matter here.
+    # There is no default without a region; any region will do for comparing.
     region = session.region_name or "us-east-1"
     plain = Config(ignore_configured_endpoint_urls=True)
     usual = session.client("s3", region, config=plain).meta.endpoint_url
@@ -139,7 +139,7 @@ def _configured_endpoint(session: Any) -> str | None:
 
 
 def region_of(bucket_url: str) -> str | None:
-    """Asks a bucket which region it is in, as S3 tells everybody; None when there is no answer.
+    """Ask S3 for the region of a bucket, which needs no credentials; None without a response.
 
     Args:
         bucket_url: its `http://` or `https://` URL.
@@ -149,7 +149,7 @@ def region_of(bucket_url: str) -> str | None:
         with urllib.request.urlopen(request, timeout=FIRST.answer) as answer:
             headers = answer.headers
     except urllib.error.HTTPError as error:
-        # "Elsewhere" and "not you" are answers too.
+        # Errors carry the header, too.
         headers = error.headers
         error.close()
     except OSError:

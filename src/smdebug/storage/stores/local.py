@@ -1,4 +1,4 @@
-"""A run in a local directory: plain file I/O, mapped reads, atomic writes."""
+"""Store in a local directory: plain file I/O, memory-mapped reads, atomic writes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
     from smdebug.storage.stores.base import Buffer, Store
 
-# Readers of every version skip files of this ending.
+# Readers of every version skip files with this suffix.
 TEMPORARY_SUFFIX = ".tmp"
-# Below this a read call is cheaper than a mapping with its page faults.
+# Below this size a read call is cheaper than a mapping with its page faults.
 _MAP_FROM = 1 << 16
-# Chunks are gathered until a system call is worth its while.
+# Chunks are collected to this size before a system call.
 _GATHER = 1 << 20
-_MOST_VECTORS = 512
+_MAX_VECTORS = 512
 # Asks the kernel to map pages before they are touched, one call instead of thousands of faults.
 _MADV_POPULATE_READ = 22
-# How many folders are remembered: format v1 makes one for every step.
-_MOST_FOLDERS = 1000
+# How many folders are cached: format v1 makes one for every step.
+_MAX_FOLDERS = 1000
 
 
 class LocalStore:
@@ -78,7 +78,7 @@ class LocalStore:
     def write(self, key: str, chunks: Iterable[Buffer]) -> None:
         final = os.path.join(self.root, check_key(key))
         self._require_inside(key.rpartition("/")[0])
-        # A name of its own for every write: two that write one key must not share a file.
+        # A unique name for every write: two writers of one key must not share a file.
         temporary = f"{final}.{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}"
         descriptor = self._create(temporary)
         try:
@@ -88,7 +88,7 @@ class LocalStore:
                 os.close(descriptor)
             os.replace(temporary, final)
         except BaseException:
-            # What is wrong with the place is said by the first error, not by this one.
+            # The first error tells what is wrong, not the one of cleaning up.
             with contextlib.suppress(OSError):
                 _remove(temporary)
             raise
@@ -98,7 +98,7 @@ class LocalStore:
         try:
             self._require_inside(folder)
         except SMDebugValueError:
-            return iter(())  # what lies behind a link is not part of the run
+            return iter(())  # the target of a link is not part of the run
         return iter(sorted(self._walk(folder, prefix, after)))
 
     def delete(self, key: str) -> None:
@@ -114,23 +114,23 @@ class LocalStore:
             return next((entry.name for entry in entries), None)
 
     def path(self, key: str) -> str | None:
-        # Others open what this names: no folder on the way may lead out of the run.
+        # Other programs open this path: no folder in it may lead out of the run.
         self._require_inside(check_key(key).rpartition("/")[0])
         return os.path.join(self.root, key)
 
     def open(self, key: str, flags: int) -> int:
-        """Opens a file of the run itself, for what `read` and `write` cannot do, such as locks.
+        """Open a file of the run, for what `read` and `write` cannot do, such as locks.
 
         Args:
-            key: its key; a symbolic link, a pipe or a device there is refused.
-            flags: as `os.open` takes them; its folder is made for `O_CREAT`.
+            key: its key; symbolic links, pipes and devices are refused.
+            flags: as for `os.open`; `O_CREAT` creates the folder, too.
 
         Returns:
-            A descriptor, which is the caller's.
+            A descriptor, owned by the caller.
 
         Raises:
-            SMDebugValueError: it is no file, or leads out of the run.
-            KeyError: it is not there.
+            SMDebugValueError: it is not a regular file, or leads out of the run.
+            KeyError: it does not exist.
         """
         if flags & os.O_CREAT:
             self._require_inside(check_key(key).rpartition("/")[0])
@@ -146,7 +146,7 @@ class LocalStore:
         return descriptor
 
     def temporary_files(self) -> Iterator[str]:
-        """The keys of files that are being written, or that a crash has left behind."""
+        """Yield the keys of files that are being written, or that a crash left."""
         for folder, _, names in os.walk(self.root):
             inside = os.path.relpath(folder, self.root)
             for name in names:
@@ -160,8 +160,8 @@ class LocalStore:
                 found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         except (FileNotFoundError, NotADirectoryError):
             return
-        # Last name first. Compaction writes a file into the first of the folders it gathers, then
-        # empties the later ones; read backwards, no moment shows neither the old nor the new.
+        # Last name first: compaction writes a file into the first folder, then empties the later
+        # ones, so reading backwards always finds either the old or the new rows.
         for name, is_folder in sorted(found, reverse=True):
             key = f"{folder}/{name}" if folder else name
             if is_folder:
@@ -177,7 +177,7 @@ class LocalStore:
         path = os.path.join(self.root, key)
         try:
             self._require_inside(folder)
-            # Not blocking: a pipe in the run must not hold up its reader.
+            # Non-blocking: a pipe in the run must not block its reader.
             return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise KeyError(key) from None
@@ -189,7 +189,7 @@ class LocalStore:
             if error.errno == errno.ENAMETOOLONG:
                 raise KeyError(key) from None
             if error.errno == errno.ENXIO:
-                # A socket, or a pipe that nobody reads.
+                # A socket, or a pipe without a reader.
                 _require_file(os.lstat(path), key)
             raise
 
@@ -214,15 +214,15 @@ class LocalStore:
             try:
                 return os.open(path, flags, 0o666)
             except FileNotFoundError:
-                pass  # the folder was removed meanwhile: make it again below
+                pass  # the folder was removed meanwhile: create it again below
         os.makedirs(folder, exist_ok=True)
         _remember(folder, self._made)
         return os.open(path, flags, 0o666)
 
 
 def _remember(folder: str, folders: set[str]) -> None:
-    if len(folders) >= _MOST_FOLDERS:
-        # The others are looked at again when they come again, which is seldom.
+    if len(folders) >= _MAX_FOLDERS:
+        # The others are checked again when they are used again, which is rare.
         folders.clear()
     folders.add(folder)
 
@@ -261,7 +261,7 @@ def _write_all(descriptor: int, chunks: Iterable[Buffer]) -> None:
             continue
         waiting.append(view)
         size += len(view)
-        if size >= _GATHER or len(waiting) >= _MOST_VECTORS:
+        if size >= _GATHER or len(waiting) >= _MAX_VECTORS:
             _write_vectors(descriptor, waiting)
             waiting, size = [], 0
     _write_vectors(descriptor, waiting)

@@ -1,4 +1,4 @@
-"""A run in an object store, through obstore."""
+"""Store in an object store, through obstore."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 
-# The process in which obstore's threads run: a fork has none of them, and would wait for ever.
+# The process in which obstore's threads run: a fork has none of them and would wait forever.
 _process: int | None = None
 
 
@@ -37,21 +37,21 @@ class ObjectStore:
     """A `Store` over an S3, Google Cloud Storage or Azure URL.
 
     Credentials come from the environment, as obstore reads it. For S3, when boto3 is installed,
-    its chain is used, so profiles and single sign-on work as they do elsewhere.
+    its credential chain is used, so profiles and single sign-on work.
 
-    The first answer must come within seconds; later ones may take a minute. What fails is tried
-    again by obstore for some seconds; who has to get through an outage takes a `RetryingStore`.
+    The first response must come within seconds; later ones may take a minute. obstore retries for
+    some seconds; use a `RetryingStore` to survive an outage.
 
     Example:
         >>> store = ObjectStore("s3://bucket/runs/one")  # doctest: +SKIP
     """
 
-    # Round trips, not bandwidth, bound many small reads.
+    # Many small reads are bound by round trips, not by bandwidth.
     parallel = 16
     remote = True
 
     def __init__(self, url: str, **options: Any) -> None:
-        """Opens a URL; `options` go to `obstore.store.from_url` (endpoint, region, ...)."""
+        """Open a URL; `options` go to `obstore.store.from_url` (endpoint, region, ...)."""
         self.url = checked_address(url).rstrip("/")
         self._options = options or boto3_options(self.url)
         self._bucket = open_bucket(self.url, self._options, FIRST)
@@ -73,7 +73,7 @@ class ObjectStore:
         except FileNotFoundError:
             raise KeyError(key) from None
         except StoreError:
-            # A range that starts behind the end is an error of HTTP; here it is an empty slice.
+            # A range that starts after the end is an HTTP error; here it is an empty slice.
             if options is None:
                 raise
             size = self._size(key)
@@ -89,16 +89,16 @@ class ObjectStore:
         check_key(key)
         content = b"".join(chunks)
         try:
-            # An object appears whole, whether it goes up at once or, when large, in parts.
+            # An object becomes visible as a whole, also when it is uploaded in parts.
             self._ask(lambda bucket: obstore.put(bucket, key, content))
         except FileNotFoundError as error:
-            # Parts that are gone: what became of the object is not known.
+            # Parts are gone: the state of the object is unknown.
             raise translate_error(self.url, error) from None
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[str]:
         import obstore
 
-        # Object stores list by whole folders; what is finer is sorted out here.
+        # Object stores list whole folders; finer prefixes are filtered here.
         folder = check_prefix(prefix)
 
         def paths(bucket: Bucket) -> list[str]:
@@ -109,7 +109,7 @@ class ObjectStore:
         return iter(sorted(key for key in keys if key.startswith(prefix) and key > after))
 
     def entries(self) -> Iterator[tuple[str, int, float]]:
-        """Yields key, size in bytes and time of writing of everything there is."""
+        """Yield key, size in bytes and time of writing of every object."""
         import obstore
 
         def found(bucket: Bucket) -> list[tuple[str, int, float]]:
@@ -162,11 +162,11 @@ class ObjectStore:
         return None
 
     def _ask(self, ask: Callable[[Bucket], _Answer]) -> _Answer:
-        """Asks the bucket something.
+        """Send a request.
 
         Raises:
-            FileNotFoundError: what was asked for is not there, but the bucket is.
-            StoreError: there was no answer, or another one than expected.
+            FileNotFoundError: the object is missing, but not the bucket.
+            StoreError: there was no response, or an error.
         """
         import obstore
 
@@ -176,15 +176,15 @@ class ObjectStore:
         except (obstore.exceptions.BaseError, FileNotFoundError) as error:
             if not self._answered and self._moves(error):
                 return self._ask(ask)
-            said = translate_error(self.url, error)
-            if isinstance(error, FileNotFoundError) and said.code != "NoSuchBucket":
+            translated = translate_error(self.url, error)
+            if isinstance(error, FileNotFoundError) and translated.code != "NoSuchBucket":
                 raise
-            # Not chained: obstore repeats what the store said, keys included.
-            raise said from None
+            # Not chained: obstore repeats the response, keys included.
+            raise translated from None
         except BaseException as error:
             if type(error).__name__ != "PanicException":
                 raise
-            # No `Exception`: it would end the thread that asks, and with it the job.
+            # Not an `Exception`: it would end the calling thread, and with it the job.
             raise translate_panic(self.url, error) from None
         if not self._answered:
             self._bucket = open_bucket(self.url, self._options, LATER)
@@ -192,7 +192,7 @@ class ObjectStore:
         return answer
 
     def _moves(self, error: Exception) -> bool:
-        """Goes to the region the bucket is in, if that is why it did not answer."""
+        """Reopen the bucket in its own region, if that is why the request failed."""
         asked = asked_url(error)
         if asked is None or not is_wrong_region(error):
             return False

@@ -1,4 +1,4 @@
-"""A store that gets through an outage: what fails is tried again until it works or time is over."""
+"""Store wrapper that retries failed requests, to survive an outage."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ logger = logging.getLogger("smdebug.storage")
 
 _Answer = TypeVar("_Answer")
 
-# Between two attempts, each of which tries for some seconds itself.
+# Seconds between two attempts, each of which takes some seconds itself.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
-# For how long a reader goes on trying: somebody waits for it.
+# How long a reader retries: its user is waiting.
 READING_SECONDS = 60.0
 
 
 def retrying(store: Store, seconds: float, quiet: bool = False) -> Store:
-    """Returns a remote store as a patient one, and any other as it is: a disk does not come back.
+    """Wrap a remote store; return any other unchanged, because a disk does not come back.
 
     Args:
         store: the store.
-        seconds: as `RetryingStore` takes it.
-        quiet: as `RetryingStore` takes it.
+        seconds: as in `RetryingStore`.
+        quiet: as in `RetryingStore`.
     """
     return RetryingStore(store, seconds, quiet) if store.remote else store
 
 
 class RetryingStore:
-    """A store that does not give up at once.
+    """A store that retries.
 
-    A new attempt is a new request: it is signed again, with the credentials there are by then,
-    which is what obstore's own retrying cannot do.
+    A new attempt is a new request, signed with the current credentials, which obstore's own
+    retries cannot do.
 
-    A store that says no to something it has never done, such as writing without the right to, is
-    believed at once.
+    A store that denies something it has never done before, such as writing without permission, is
+    not asked again.
 
     Args:
         inner: the store.
         seconds: how long an outage may last; then its error is raised, and each further call has
             one attempt until one succeeds.
-        quiet: do not log when an outage begins and ends.
+        quiet: do not log the start and end of an outage.
     """
 
     def __init__(self, inner: Store, seconds: float, quiet: bool = False) -> None:
@@ -58,14 +58,14 @@ class RetryingStore:
         self._quiet = quiet
         self._lock = threading.Lock()
         self._done: set[str] = set()
-        # When what fails now began to.
+        # When the present outage started.
         self._since: float | None = None
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> memoryview:
         return self._try("read", lambda: self._inner.read(key, start, length))
 
     def write(self, key: str, chunks: Iterable[Buffer]) -> None:
-        # They may be made while they are read, which works once.
+        # A generator can be read only once.
         kept = list(chunks)
         self._try("write", lambda: self._inner.write(key, kept))
 
@@ -84,30 +84,30 @@ class RetryingStore:
     def path(self, key: str) -> str | None:
         return self._inner.path(key)
 
-    def _try(self, what: str, attempt: Callable[[], _Answer]) -> _Answer:
+    def _try(self, operation: str, attempt: Callable[[], _Answer]) -> _Answer:
         pause = _FIRST_PAUSE
         while True:
             began = time.monotonic()
             try:
                 answer = attempt()
             except StoreError as error:
-                left = self._left(what, began, error)
+                left = self._left(operation, began, error)
                 if left <= 0:
                     raise
                 threading.Event().wait(min(pause, left))
                 pause = min(2 * pause, _LONGEST_PAUSE)
             except KeyError:
-                # That is an answer.
-                self._worked(what)
+                # A missing key is an answer.
+                self._worked(operation)
                 raise
             else:
-                self._worked(what)
+                self._worked(operation)
                 return answer
 
-    def _left(self, what: str, began: float, error: StoreError) -> float:
-        """How many seconds a call that failed may still go on."""
+    def _left(self, operation: str, began: float, error: StoreError) -> float:
+        """Return how many seconds a failed call may still be retried."""
         with self._lock:
-            if error.refused and what not in self._done:
+            if error.refused and operation not in self._done:
                 return 0.0
             if self._since is None:
                 self._since = began
@@ -115,9 +115,9 @@ class RetryingStore:
                     logger.warning("%s; trying again for up to %g seconds", error, self._seconds)
             return self._since + self._seconds - time.monotonic()
 
-    def _worked(self, what: str) -> None:
+    def _worked(self, operation: str) -> None:
         with self._lock:
-            self._done.add(what)
+            self._done.add(operation)
             if self._since is None:
                 return
             lasted, self._since = time.monotonic() - self._since, None

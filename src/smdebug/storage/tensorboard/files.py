@@ -1,4 +1,4 @@
-"""The files of TensorBoard: tags, and one growing file for each mode."""
+"""TensorBoard files: one growing file per mode, and the events in them."""
 
 from __future__ import annotations
 
@@ -29,36 +29,36 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("smdebug.hook")
 
-# A store takes whole objects only: there a file is written when so much waits for it, or so long.
-_MOST_BYTES, _MOST_SECONDS = 1 << 20, 60.0
-# How much is kept for a store that does not answer: the run waits for nothing but its own store.
-_MOST_KEPT = 64 << 20
+# An object store takes whole objects: a file is written at this size or age.
+_MAX_BYTES, _MAX_SECONDS = 1 << 20, 60.0
+# How many bytes are kept while a store does not answer: the run does not wait for it.
+_MAX_KEPT = 64 << 20
 _FILE = re.compile(r"^[A-Z]+(_[^/]+)?/\d{12}_\d+_[^/]*_\d*\.tfevents$")
 
 
 class ModeFiles:
-    """Files of TensorBoard, each mode in a directory of its own.
+    """TensorBoard files, with a directory per mode.
 
     Args:
         directory: a directory or a URL.
-        worker: the worker, where it is not the first one: its files stand apart.
+        worker: the worker if it is not the first one: it has directories of its own.
     """
 
     def __init__(self, directory: str, worker: str | None = None) -> None:
         self._directory = directory.rstrip("/")
-        # TensorFlow's names of devices are paths.
+        # TensorFlow's device names are paths.
         self._suffix = "" if worker is None else f"_{tag(worker).replace('/', '_')}"
         self._files: dict[ModeKeys, _GrowingFile | _ObjectFiles] = {}
 
     def write(
         self, mode: ModeKeys, step: int, wall_time: float, events: Sequence[Sequence[Buffer]]
     ) -> None:
-        """Adds events of a mode.
+        """Add events of a mode.
 
         Args:
             mode: the mode.
-            step: their step; the first one is in the name of the file.
-            wall_time: of the first one, from which TensorBoard counts relative times.
+            step: their step; the first one is part of the file name.
+            wall_time: their time; TensorBoard's relative times start with the first one.
             events: encoded events.
         """
         if mode not in self._files:
@@ -71,15 +71,15 @@ class ModeFiles:
         self._files[mode].write([chunk for event in events for chunk in frame(event)])
 
     def flush(self) -> None:
-        """Publishes what waits."""
+        """Publish pending events."""
         for file in self._files.values():
             file.flush()
 
     def close(self) -> None:
-        """Publishes what waits, and lets the files go.
+        """Publish pending events and close the files.
 
         Raises:
-            StoreError: an object store does not take some of it.
+            StoreError: an object store did not accept all of them.
         """
         with ExitStack() as stack:
             for file in self._files.values():
@@ -87,7 +87,7 @@ class ModeFiles:
 
 
 class _GrowingFile:
-    """A file that can be read while it grows.
+    """File that can be read while it grows.
 
     Args:
         store: where the directories of all modes are.
@@ -97,7 +97,7 @@ class _GrowingFile:
     """
 
     def __init__(self, store: LocalStore, folder: str, step: int, wall_time: float) -> None:
-        # Never one that is there: a process may write twice.
+        # Never an existing file: a process may write twice.
         name, number = f"{folder}/{_file_name(step)}", 0
         while True:
             try:
@@ -110,21 +110,21 @@ class _GrowingFile:
         self.write(frame(encode_file_version(wall_time)))
 
     def write(self, chunks: list[Buffer]) -> None:
-        """Adds events; a reader sees them at once."""
+        """Add events; readers see them at once."""
         data = memoryview(b"".join(chunks))
         while data:
-            # A disk that is nearly full takes a part, and says so only when asked again.
+            # A disk that is nearly full accepts a part, and raises only at the next write.
             data = data[self._file.write(data) :]
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: every write is visible at once."""
 
     def close(self) -> None:
         self._file.close()
 
 
 class _ObjectFiles:
-    """Files in an object store, each of which is written whole.
+    """Files in an object store, each written as a whole.
 
     Args:
         store: where the directories of all modes are.
@@ -139,21 +139,21 @@ class _ObjectFiles:
         self._wall_time = wall_time
         self._number = 0
         self._error: StoreError | None = None
-        self._forget()
+        self._reset()
 
     def write(self, chunks: list[Buffer]) -> None:
-        """Adds events, which are published when there are many, or after a while."""
+        """Add events; they are published by size or age."""
         self._waiting += chunks
         self._bytes += sum(len(chunk) for chunk in chunks)
-        if self._error is not None and self._bytes > _MOST_KEPT:
+        if self._error is not None and self._bytes > _MAX_KEPT:
             raise self._error
-        # A store that did not answer is left alone for a while.
-        many = self._bytes >= _MOST_BYTES and self._error is None
-        if many or time.monotonic() - self._since > _MOST_SECONDS:
+        # After a failure the next attempt waits for the age limit.
+        many = self._bytes >= _MAX_BYTES and self._error is None
+        if many or time.monotonic() - self._since > _MAX_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Publishes what waits as one more file; what a store does not take now waits on."""
+        """Publish pending events as one more file; after a failure they stay pending."""
         if not self._waiting:
             return
         head = frame(encode_file_version(self._wall_time))
@@ -161,31 +161,31 @@ class _ObjectFiles:
             self._store.write(f"{self._name}{self._number:06}.tfevents", [*head, *self._waiting])
         except StoreError as error:
             if self._error is None:
-                logger.warning("TensorBoard files have to wait: %s", error)
+                logger.warning("Cannot write TensorBoard files now, will retry: %s", error)
             self._error, self._since = error, time.monotonic()
             return
         self._error = None
         self._number += 1
-        self._forget()
+        self._reset()
 
     def close(self) -> None:
-        """Publishes what waits.
+        """Publish pending events.
 
         Raises:
-            StoreError: it cannot be.
+            StoreError: they cannot be written.
         """
         self.flush()
         if self._error is not None:
             raise self._error
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._waiting: list[Buffer] = []
         self._bytes = 0
         self._since = time.monotonic()
 
 
 def files_in(directory: str) -> list[str]:
-    """The files of this kind in a directory or at a URL, as keys in it; of all modes."""
+    """Return the keys of the TensorBoard files of all modes in a directory or URL."""
     store = open_store(directory)
     if not store.exists():
         return []
@@ -193,7 +193,7 @@ def files_in(directory: str) -> list[str]:
 
 
 def remove_files(directory: str, keys: Sequence[str]) -> None:
-    """Removes files that `files_in` has named."""
+    """Remove files that `files_in` returned."""
     store = open_store(directory)
     for key in keys:
         store.delete(key)
@@ -204,7 +204,7 @@ def _file_name(step: int) -> str:
 
 
 def number_event(name: str, number: float, *, step: int, wall_time: float) -> list[Buffer]:
-    """The event of a tensor that is one number."""
+    """Encode the event of a scalar."""
     return encode_scalar(tag(name), number, step=step, wall_time=wall_time)
 
 
@@ -212,13 +212,13 @@ def tensor_events(
     collection: str, name: str, reductions: Mapping[str, float], histogram: Histogram | None,
     *, step: int, wall_time: float,
 ) -> Iterator[list[Buffer]]:  # fmt: skip
-    """The events of any other tensor: each of its reductions is a scalar.
+    """Encode the events of any other tensor: each of its reductions is a scalar.
 
     Args:
-        collection: the collection that it is shown under.
+        collection: the collection, the first part of its tag.
         name: its name.
         reductions: its reductions.
-        histogram: how its numbers are spread, where that is shown.
+        histogram: its histogram, if it is shown.
         step: the step, over all modes.
         wall_time: seconds since 1970.
     """
@@ -231,7 +231,7 @@ def tensor_events(
 
 
 def tag(name: str) -> str:
-    """A name as TensorBoard takes it.
+    """Return a name as a valid tag.
 
     Example:
         >>> tag("/weights/layer:0 a")

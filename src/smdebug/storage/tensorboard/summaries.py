@@ -29,8 +29,8 @@ def encode_histogram(
 ) -> list[Buffer]:
     """Encodes an event with a TensorBoard histogram."""
     numbers = b"".join(
-        bytes((place << 3 | _FIXED64,)) + _DOUBLE.pack(number)
-        for place, number in enumerate(histogram[:5], 1)
+        bytes((field << 3 | _FIXED64,)) + _DOUBLE.pack(number)
+        for field, number in enumerate(histogram[:5], 1)
     )
     limits = bytes_field(6, histogram.limits.astype("<f8").tobytes())
     counts = bytes_field(7, histogram.counts.astype("<f8").tobytes())

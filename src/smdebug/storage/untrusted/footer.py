@@ -1,8 +1,8 @@
-"""The footer of a Parquet file, looked at before pyarrow sees it.
+"""Validation of the footer of a Parquet file before pyarrow parses it.
 
-pyarrow ends the process at some lies of a footer: at statistics that are shorter than their type,
-and at histograms that do not fit the levels of their column. So the footer is held to what files of
-ours have, and to what a later pyarrow may add: fields with higher numbers.
+pyarrow aborts the process for some invalid footers: statistics that are shorter than their type,
+and histograms that do not fit the levels of their column. So only footers like those of our files
+are accepted, with fields of higher numbers that a later pyarrow may add.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _BYTE_ARRAY = 6
-# How many bytes a value of a type has; a file of ours has no other types.
+# How many bytes a value of a type has; our files have no other types.
 _SIZES = {0: 1, 1: 4, 2: 8, 4: 4, 5: 8, _BYTE_ARRAY: None}
 _REQUIRED, _OPTIONAL, _REPEATED = 0, 1, 2
-# Far more than there are: columns, and groups of columns in each other.
-_MOST_COLUMNS, _DEEPEST = 4096, 8
-# What is known of one column chunk or one column takes at most, and everything else in one field.
-_MOST_BYTES = 1 << 16
+# Far more than there are: columns, and nested groups of columns.
+_MAX_COLUMNS, _MAX_DEPTH = 4096, 8
+# The size of the metadata of one column chunk or column, or of any other field, at most.
+_MAX_BYTES = 1 << 16
 
-# The fields that the format has, as pyarrow writes them. Those of encryption are not among them.
+# The fields of the format, as pyarrow writes them, without those of encryption.
 _FILE = {
     key(1, INT), key(2, LIST, STRUCT), key(3, LONG), key(4, LIST, STRUCT), key(5, LIST, STRUCT),
     key(6, BINARY), key(7, LIST, STRUCT),
@@ -70,7 +70,7 @@ _STATISTICS = {
     key(7, TRUE), key(7, FALSE), key(8, TRUE), key(8, FALSE),
 }  # fmt: skip
 _SIZE_STATISTICS = {key(1, LONG), key(2, LIST, LONG), key(3, LIST, LONG)}
-# Without these there is no struct.
+# The required fields.
 _FILE_NEEDS = {key(1, INT), key(2, LIST, STRUCT), key(3, LONG), key(4, LIST, STRUCT)}
 _GROUP_NEEDS = {key(1, LIST, STRUCT), key(2, LONG), key(3, LONG)}
 _META_NEEDS = {
@@ -99,7 +99,7 @@ _known: tuple[bytes, list[Leaf]] = (b"", [])
 
 
 def check_footer(footer: memoryview | bytes) -> None:
-    """Refuses a footer, without the tail of the file, that is not like those of our files.
+    """Raise for a footer, without the tail of the file, that is not like those of our files.
 
     Raises:
         IndexReaderException: it is another.
@@ -137,23 +137,23 @@ def _check_file(data: bytes) -> None:
 
 
 def _check_fields(what: str, found: Fields, known: set[int], needed: set[int]) -> None:
-    """Refuses a known field of another type; those that are not known yet have higher numbers."""
+    """Raise for a known field of another type; unknown fields have higher numbers."""
     fields = found.keys()
     other = fields - known
     if (other and min(other) >> 8 <= max(known) >> 8) or needed - fields:
         raise ThriftError(f"{what} has not the fields that it must have")
-    # Those of encryption, which come behind the known ones.
+    # Those of encryption, which come after the known ones.
     if other and known in (_FILE, _CHUNK) and min(other) >> 8 <= 9:
         raise ThriftError(f"{what} is encrypted")
 
 
 def _read(data: bytes, at: int, kind: int = STRUCT) -> tuple[Any, int]:
-    value, end = read_value(data[at : at + _MOST_BYTES], 0, kind)
+    value, end = read_value(data[at : at + _MAX_BYTES], 0, kind)
     return value, at + end
 
 
 def _check_entries(data: bytes, at: int) -> int:
-    """Passes over keys and values, of which one is the seal: it may be long."""
+    """Skip keys and values, of which the checksums may be long."""
     count, _, at = read_list_head(data, at)
     for _ in range(count):
         field, kind, at = read_field(data, at, 0)
@@ -184,8 +184,8 @@ def _schema(data: bytes, at: int) -> tuple[list[Leaf], int]:
         return leaves, at + len(written)
     first = at
     size, _, at = read_list_head(data, at)
-    if size > _MOST_COLUMNS:
-        raise ThriftError(f"it has {size:,} columns, expected at most {_MOST_COLUMNS:,}")
+    if size > _MAX_COLUMNS:
+        raise ThriftError(f"it has {size:,} columns, expected at most {_MAX_COLUMNS:,}")
     elements = []
     for _ in range(size):
         element, at = _read(data, at)
@@ -205,7 +205,7 @@ def _leaves(elements: list[Fields]) -> list[Leaf]:
     for element in elements[1:]:
         while open_groups and not open_groups[-1][0]:
             open_groups.pop()
-        if not open_groups or len(open_groups) > _DEEPEST:
+        if not open_groups or len(open_groups) > _MAX_DEPTH:
             raise ThriftError("its columns lie in each other too deeply, or in none")
         open_groups[-1][0] -= 1
         _, definition, repetition = open_groups[-1]
@@ -272,7 +272,7 @@ def _usual(leaf: Leaf) -> re.Pattern[bytes]:
     ]
     texts = rb"\x16%b\x19" % _LARGE if leaf.kind == _BYTE_ARRAY else rb"\x29"
     longs = [_LARGE] * 3
-    pieces = [
+    parts = [
         rb"\x26%b\x1c\x15\x%02x" % (_LARGE, leaf.kind << 1),
         rb"\x19(?:\x15[\x00-\x7f]|\x25[\x00-\x7f]{2}|\x35[\x00-\x7f]{3}|\x45[\x00-\x7f]{4})",
         rb"\x19(?:\x18%b|\x38%b)" % (_NAME, _NAME * 3),
@@ -286,7 +286,7 @@ def _usual(leaf: Leaf) -> re.Pattern[bytes]:
         # Where its page index is.
         rb"(?:\x16%b\x15%b\x16%b\x15%b)?\x00" % (_LARGE, _SMALL, _LARGE, _SMALL),
     ]
-    return re.compile(b"".join(pieces), re.DOTALL)
+    return re.compile(b"".join(parts), re.DOTALL)
 
 
 def _check_groups(data: bytes, at: int, leaves: list[Leaf]) -> int:
@@ -316,7 +316,7 @@ def _check_groups(data: bytes, at: int, leaves: list[Leaf]) -> int:
 
 
 def _check_chunk(data: bytes, at: int, leaf: Leaf) -> int:
-    """Looks at a column chunk, whoever wrote it."""
+    """Check a column chunk of any writer."""
     chunk, at = _read(data, at)
     _check_fields("a column chunk", chunk, _CHUNK, {key(2, LONG), key(3, STRUCT)})
     meta = chunk[key(3, STRUCT)]

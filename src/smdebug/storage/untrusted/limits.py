@@ -1,6 +1,6 @@
-"""How much a file of a run may ask for: a few bytes of somebody else's can claim to be terabytes.
+"""Limits for files of unknown origin: a few bytes can claim to be terabytes.
 
-What our own writers make stays far below. docs/guarantees.md tells users.
+Files of our own writers stay far below. docs/guarantees.md lists the limits.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from smdebug.exceptions import IndexReaderException
 if TYPE_CHECKING:
     from smdebug.storage.stores.base import Store
 
-# What a column of a row group unpacks to at most, whatever it weighs.
+# How many bytes a column of a row group may always decompress to.
 CHUNK_BYTES = 16 << 20
-# What it takes with its texts written out for each row.
+# How many bytes it may take with a string written out for each row.
 COLUMN_BYTES = 128 << 20
-# What a footer takes: one of a million rows has 50 kB.
+# The size of a footer: that of a million rows has 50 kB.
 FOOTER_BYTES = 32 << 20
-# As many as numpy has at most.
+# The maximum of numpy.
 DIMENSIONS = 64
-# How many steps, and how many characters of names, the workers of a run have together.
+# How many steps, and how many characters of names, all workers of a run may have together.
 STEPS = 1 << 27
 NAME_CHARACTERS = 1 << 29
 # A JSON file: its size, and how many lists and objects are in it. Each takes up to 200 bytes.
 JSON_BYTES = 256 << 20
 JSON_CONTAINERS = 4_000_000
-# What rules found: rows of one file.
+# Rows of one file of findings.
 FINDINGS_ROWS = 1 << 20
 
 
 def read_small(store: Store, key: str, limit: int = JSON_BYTES) -> bytes:
-    """The content of a file that must fit into memory.
+    """Read a file that must fit into memory.
 
     Raises:
-        IndexReaderException: it is larger than any such file is.
-        KeyError: it is not there.
+        IndexReaderException: it is larger than the limit.
+        KeyError: it does not exist.
     """
     data = bytes(store.read(key, 0, limit + 1))
     if len(data) > limit:
@@ -45,10 +45,10 @@ def read_small(store: Store, key: str, limit: int = JSON_BYTES) -> bytes:
 
 
 def check_json(data: bytes, key: str) -> bytes:
-    """Returns JSON text that does not take many times its size when it is parsed.
+    """Return JSON text after checking that parsing does not multiply its size.
 
     Raises:
-        IndexReaderException: it would.
+        IndexReaderException: it could.
     """
     containers = data.count(b"[") + data.count(b"{")
     if len(data) > JSON_BYTES or containers > JSON_CONTAINERS:
@@ -60,15 +60,15 @@ def check_json(data: bytes, key: str) -> bytes:
 
 
 def read_json_text(store: Store, key: str) -> bytes:
-    """The text of a JSON file, which is not parsed yet; see `read_small` and `check_json`."""
+    """Read a JSON file without parsing it; see `read_small` and `check_json`."""
     return check_json(read_small(store, key), key)
 
 
 def json_object(data: bytes, key: str) -> dict[str, Any]:
-    """What a JSON file says that holds one object.
+    """Parse JSON that is one object.
 
     Raises:
-        IndexReaderException: it is none.
+        IndexReaderException: it is not.
     """
     try:
         content = json.loads(data)

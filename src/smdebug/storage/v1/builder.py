@@ -1,4 +1,4 @@
-"""Building the files of format v1: one event file and one JSON index file per step and worker."""
+"""Builder of the files of format v1: one event file and one JSON index file per step and worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from smdebug.exceptions import SMDebugError
-from smdebug.reductions import Array, get_reduction_tensor_name, is_short_float
+from smdebug.reductions import (
+    REDUCTIONS_PREFIX,
+    get_reduction_tensor_name,
+    reverse_reduction_tensor_name,
+)
 from smdebug.storage.format import records
 from smdebug.storage.format.checksum import add_json_checksum
 from smdebug.storage.format.dtypes import dtype_name, dtype_of, for_classic, plain_array
@@ -39,42 +43,42 @@ class V1Builder:
     def __init__(self, store: Store, worker: str) -> None:
         self._store = store
         self._worker = worker
-        self.identity = RunId(store, worker, run_of_index)
+        self.run_id = RunId(store, worker, run_of_index)
         self._steps: dict[int, _StepFiles] = {}
         self.waiting = 0
         self.written = 0
 
     def add(self, batch: StepBatch) -> None:
-        """Takes the tensors of a step."""
+        """Take the tensors of a step."""
         if batch.step not in self._steps:
             self._steps[batch.step] = _StepFiles(batch)
         self._steps[batch.step].add(batch)
         self.waiting += batch.nbytes
 
     def publish(self) -> None:
-        """Writes what was gathered, each step's event file before its index file."""
+        """Write what was collected, each step's event file before its index file."""
         for step in list(self._steps):
             files = self._steps[step]
             key = classic_index_key(step, self._worker)
-            earlier = self._saved_earlier(key, step)
-            files.put_behind(earlier)
+            previous = self._previous_files(key, step)
+            files.append_to(previous)
             event_file = self._free_event_key(step) if files.chunks else None
             if event_file is not None:
                 self._store.write(event_file, files.chunks)
-            # Counted before: the index file says how often it was replaced.
-            attempt = 0 if earlier is None else self._times_replaced(step) + 1
+            # Counted before, because the index file stores how often it was replaced.
+            attempt = 0 if previous is None else self._times_replaced(step) + 1
             origin = {"step": step, "worker": self._worker, "attempt": attempt}
-            index = files.index(event_file, {**origin, "run": self.identity.find()})
+            index = files.index(event_file, {**origin, "run": self.run_id.find()})
             self._store.write(key, [index])
-            self.identity.published()
+            self.run_id.published()
             if attempt:
                 self._store.write(classic_again_key(step, self._worker, attempt), [])
             self.written += files.size + len(index)
             del self._steps[step]
         self.waiting = 0
 
-    def _saved_earlier(self, key: str, step: int) -> _Earlier | None:
-        """What the run already holds of a step: an index file names one event file only."""
+    def _previous_files(self, key: str, step: int) -> _StepOnDisk | None:
+        """Read what the run already has of a step: an index file names only one event file."""
         try:
             data = bytes(self._store.read(key))
             content = checked_json(data, key)
@@ -83,17 +87,17 @@ class V1Builder:
         except KeyError:
             return None
         except SMDebugError as error:
-            logger.warning("%s is replaced, because it cannot be read: %s", key, error)
+            logger.warning("Replacing %s, which cannot be read: %s", key, error)
             return None
-        return _Earlier(content, events)
+        return _StepOnDisk(content, events)
 
     def discard(self) -> None:
-        """Gives up what was gathered."""
+        """Forget what was collected."""
         self._steps.clear()
         self.waiting = 0
 
     def close(self) -> None:
-        """Nothing is left to do: every step is its own pair of files."""
+        """Do nothing: every step is its own pair of files."""
 
     def _times_replaced(self, step: int) -> int:
         start = classic_again_key(step, self._worker, 0).removesuffix("000000.again")
@@ -101,18 +105,18 @@ class V1Builder:
         return max((name.attempt for name in names if name is not None), default=0)
 
     def _free_event_key(self, step: int) -> str:
-        # A resumed run that saves a step again must not change bytes a reader may be looking at;
-        # the index file, replaced in one move, leads to the new ones.
-        taken = set(
+        # A resumed run that saves a step again must not change bytes that a reader has mapped; the
+        # index file, which is replaced atomically, points to the new ones.
+        existing = set(
             self._store.list(classic_event_key(step, self._worker).removesuffix(".tfevents"))
         )
         attempt = 0
-        while classic_event_key(step, self._worker, attempt) in taken:
+        while classic_event_key(step, self._worker, attempt) in existing:
             attempt += 1
         return classic_event_key(step, self._worker, attempt)
 
 
-class _Earlier(NamedTuple):
+class _StepOnDisk(NamedTuple):
     """The two files of a step that was saved before."""
 
     content: dict[str, Any]
@@ -120,7 +124,7 @@ class _Earlier(NamedTuple):
 
 
 class _StepFiles:
-    """The two files of a step while they are put together."""
+    """The two files of a step while they are being built."""
 
     def __init__(self, batch: StepBatch) -> None:
         self.mode, self.mode_step = batch.mode, batch.mode_step
@@ -129,9 +133,15 @@ class _StepFiles:
         self.size = 0
         self._tensors: list[dict[str, Any]] = []
         self._shapes: list[dict[str, Any]] = []
+        self._names: set[str] = set()
 
     def add(self, batch: StepBatch) -> None:
         for entry in chain(batch.entries, *(block.entries() for block in batch.blocks)):
+            if entry.name in self._names:
+                # Saved again at the same step: the later one replaces it as a whole.
+                self._tensors = _others(self._tensors, {entry.name})
+                self._shapes = _others(self._shapes, {entry.name})
+            self._names.add(entry.name)
             time = batch.time if entry.time is None else entry.time
             for name, value in entry.reductions.items():
                 plain, absolute = name.removeprefix("abs_"), name.startswith("abs_")
@@ -146,7 +156,7 @@ class _StepFiles:
         if array.size:
             self._add_record(name, array, time)
         else:
-            # The format has no record for it; its shape and type say all there is to say.
+            # The format has no record for it; its shape and type are its whole content.
             self._add_shape(name, array.shape, dtype_name(array.dtype))
 
     def _add_shape(
@@ -171,12 +181,12 @@ class _StepFiles:
         self.chunks += chunks
         self.size += length
 
-    def put_behind(self, earlier: _Earlier | None) -> None:
-        """Keeps what was saved of the step before; of one name the later record counts."""
-        if earlier is None:
+    def append_to(self, previous: _StepOnDisk | None) -> None:
+        """Keep what was saved of the step before, except tensors that are saved again."""
+        if previous is None:
             return
-        content, events = earlier
-        new = {item["tensorname"] for item in (*self._tensors, *self._shapes)}
+        content, events = previous
+        new = self._names
         shift = len(events)
         moved = [{**item, "start_idx": item["start_idx"] + shift} for item in self._tensors]
         self._tensors = [*_others(content.get("tensor_payload"), new), *moved]
@@ -197,8 +207,15 @@ class _StepFiles:
         return add_json_checksum(json.dumps(content))
 
 
-def _others(payload: Any, names: set[str]) -> list[dict[str, Any]]:
-    return [item for item in payload or [] if item["tensorname"] not in names]
+def _others(payload: Any, tensors: set[str]) -> list[dict[str, Any]]:
+    """Return the records of other tensors: neither their values nor their reductions."""
+    return [item for item in payload or [] if _tensor_of(item["tensorname"]) not in tensors]
+
+
+def _tensor_of(record: str) -> str:
+    if record.startswith(REDUCTIONS_PREFIX):
+        return reverse_reduction_tensor_name(record)[0]
+    return record
 
 
 def _reduction_array(entry: Entry, value: float) -> Array:
@@ -210,5 +227,5 @@ def _reduction_array(entry: Entry, value: float) -> Array:
         return np.asarray(wide)
     with np.errstate(all="ignore"):
         short = np.float32(wide)
-    # Compared as float64: beside a Python float numpy would compare as float32.
+    # Compared as float64: with a Python float numpy would compare as float32.
     return np.asarray(short if np.float64(short) == wide or np.isnan(wide) else wide)

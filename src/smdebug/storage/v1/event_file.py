@@ -1,4 +1,4 @@
-"""Single event files: the reader and the writer that scripts for smdebug 1.0 use by themselves."""
+"""Reader and writer of single event files, which scripts for smdebug 1.0 use directly."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FileReader:
     def read_tensors(
         self, check: str = "minimal"
     ) -> Iterator[tuple[str, int, Array, ModeKeys, int]]:
-        """Yields (name, step, value, mode, mode step) of every tensor."""
+        """Yield (name, step, value, mode, mode step) of every tensor."""
         for event in self._events():
             for value in event.values:
                 if value.tensor is not None:
@@ -77,7 +77,7 @@ class FileReader:
     def read_events(
         self, check: str = "minimal", regex_list: list[str] | None = None
     ) -> list[dict[str, Any]]:
-        """Returns timestamp, step, name and value of every tensor and scalar.
+        """Return timestamp, step, name and value of every tensor and scalar.
 
         Args:
             check: without effect.
@@ -98,7 +98,7 @@ class FileReader:
 
 
 def _sums_in_index(path: Path) -> dict[int, tuple[int, int]]:
-    """What the index says of the records of an event file of format v1: length and CRC32C.
+    """Return length and CRC32C of the records of a v1 event file, from its index.
 
     Nothing where there is no index file of it, or one without checksums.
 
@@ -117,7 +117,7 @@ def _sums_in_index(path: Path) -> dict[int, tuple[int, int]]:
     step = parse_classic(bytes(data), key, name)
     if step.event_file is None or step.event_file.rpartition("/")[2] != path.name:
         return {}
-    return {at: (length, crc) for at, length, crc in step.places if crc is not None}
+    return {at: (length, crc) for at, length, crc in step.locations if crc is not None}
 
 
 class FileWriter:
@@ -164,7 +164,7 @@ class FileWriter:
         mode_step: int | None = None,
         timestamp: float | None = None,
     ) -> None:
-        """Adds a tensor; a Python number becomes a tensor of one element."""
+        """Add a tensor; a Python number becomes a tensor of one element."""
         if not write_index:
             raise SMDebugNotImplementedError(
                 "a tensor without an index entry could never be found again; leave write_index on"
@@ -181,7 +181,7 @@ class FileWriter:
         mode_step: int | None = None,
         original_name: str | None = None,
     ) -> None:
-        """Adds the shape of a tensor whose value is not written."""
+        """Add the shape of a tensor whose value is not written."""
         entry = Entry(name, shape=tuple(shape), original_name=original_name)
         self._add(entry, mode, mode_step)
 
@@ -194,10 +194,10 @@ class FileWriter:
         return f"{str(self._trial_dir).rstrip('/')}/{self._name}"
 
     def flush(self) -> None:
-        """Does nothing: a step is published whole, by `close`."""
+        """Do nothing: `close` publishes the whole step."""
 
     def close(self) -> None:
-        """Publishes the step."""
+        """Publish the step."""
         self._builder.publish()
 
     def __enter__(self) -> FileWriter:

@@ -32,24 +32,24 @@ _SEQ = -(10**6)
 
 @dataclass(frozen=True)
 class V1Step:
-    """A parsed index file: where each record lies, in the order of `names`."""
+    """A parsed index file: the location of each record, in the order of `names`."""
 
     step: int
     mode: int
     mode_step: int
     event_file: str | None
     names: tuple[str, ...]
-    places: list[tuple[int, int, int | None]]
+    locations: list[tuple[int, int, int | None]]
     shapes: dict[str, tuple[tuple[int, ...], str | None]]
     originals: dict[str, str]
     # Rows of format v1 are older than any of v2 in the same run.
     seq: int = _SEQ
-    # The name of the run it belongs to; None when it says none.
+    # The run ID; None if it has none.
     run: str | None = None
 
 
 def parse_classic(data: bytes, key: str, name: IndexName) -> V1Step:
-    """Parses and checks an index file of format v1.
+    """Parse and check an index file of format v1.
 
     Raises:
         IndexReaderException: it is not such a file, its checksum is wrong, or it is that of
@@ -107,7 +107,7 @@ def parse_classic(data: bytes, key: str, name: IndexName) -> V1Step:
 
 
 def _run(origin: Any, key: str, name: IndexName) -> str | None:
-    """The run a file says it is of, once its step, its worker and its age are those of its name."""
+    """Return the run ID of a file whose step, worker and age agree with its name."""
     if origin is None:
         return None
     if not isinstance(origin, dict):
@@ -127,7 +127,7 @@ def _run(origin: Any, key: str, name: IndexName) -> str | None:
 
 def _text(value: Any, optional: bool = False) -> Any:
     if isinstance(value, str):
-        # Half of a character, which JSON can write, is no text.
+        # A lone surrogate, which JSON can encode, is not a valid string.
         value.encode()
         return value
     if optional and value is None:
@@ -136,7 +136,7 @@ def _text(value: Any, optional: bool = False) -> Any:
 
 
 def _integer(value: Any) -> int:
-    # The original takes whatever int() takes; what int64 cannot hold is nobody's number.
+    # smdebug 1.0 accepts what int() accepts; numbers must fit int64.
     number = int(value) if not isinstance(value, float) or value.is_integer() else None
     if number is None or abs(number) >= 1 << 63:
         raise ValueError(f"expected an integer, got {value!r}")
@@ -150,7 +150,7 @@ def _size(value: Any) -> int:
 
 
 def checked_json(data: bytes, key: str) -> dict[str, Any]:
-    """The content of an index file, its checksum verified when it has one."""
+    """Parse an index file; verify its checksum if it has one."""
     verified = check_json_checksum(data, key)
     try:
         content = json.loads(check_json(data, key))
@@ -171,15 +171,15 @@ ReadScalars = Callable[[list[RecordLocation]], list[float]]
 
 
 class _Records:
-    """The record names of a step, taken apart once for all steps that save the same."""
+    """The record names of a step, parsed once for all steps that save the same."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
-        # tensor -> column ("" is the raw value) -> place among the records
-        self.places: dict[str, dict[str, int]] = {}
-        for place, name in enumerate(names):
+        # tensor -> column ("" is the raw value) -> position among the records
+        self.positions: dict[str, dict[str, int]] = {}
+        for position, name in enumerate(names):
             tensor, column = _split_reduction(name)
-            self.places.setdefault(tensor, {})[column] = place
+            self.positions.setdefault(tensor, {})[column] = position
 
 
 def _split_reduction(name: str) -> tuple[str, str]:
@@ -190,28 +190,30 @@ def _split_reduction(name: str) -> tuple[str, str]:
 
 
 class V1Segment:
-    """Many v1 steps of one worker as a `Segment`; reductions are read when they are asked for."""
+    """Many v1 steps of one worker as a `Segment`; reductions are read on demand."""
 
     def __init__(self, worker: str, steps: list[V1Step], read_scalars: ReadScalars) -> None:
         self.worker = worker
         self.names: dict[str, int] = {}
-        # Names in the framework's graph, of tensors that are called otherwise here.
+        # Names in the framework's graph, of tensors with another name here.
         self.originals: dict[str, str] = {}
         self._read_scalars = read_scalars
         self._steps: list[tuple[V1Step, _Records]] = []
         shared: dict[tuple[str, ...], _Records] = {}
-        # A step that was saved again stands here twice; the newer one counts.
+        # A step that was saved again is there twice; the newer one counts.
         newest = {each.step: each for each in sorted(steps, key=lambda each: each.seq)}
         for step in sorted(newest.values(), key=lambda each: each.step):
             record = shared.setdefault(step.names, _Records(step.names))
             # The shared names replace the step's own copy of the same strings.
             self._steps.append((replace(step, names=record.names), record))
             self.originals.update(step.originals)
-            for name in (*step.shapes, *record.places):
+            for name in (*step.shapes, *record.positions):
                 self.names[name] = self.names.get(name, 0) | mode_bit(step.mode)
         rows = [[step.step, step.mode, step.mode_step, step.seq] for step, _ in self._steps]
-        self._first_places = {
-            step.step: place for step, _ in self._steps if (place := _first_place(step)) is not None
+        self._first_locations = {
+            step.step: location
+            for step, _ in self._steps
+            if (location := _first_location(step)) is not None
         }
         self.steps = StepArrays(*np.array(rows, np.int64).reshape(-1, 4).T)
 
@@ -219,9 +221,9 @@ class V1Segment:
         self, tensor: str, columns: list[str], steps: set[int] | None = None
     ) -> pa.Table | None:
         hits = [
-            (step, record.places.get(tensor, {}))
+            (step, record.positions.get(tensor, {}))
             for step, record in self._steps
-            if (tensor in record.places or tensor in step.shapes)
+            if (tensor in record.positions or tensor in step.shapes)
             and (steps is None or step.step in steps)
         ]
         if not hits:
@@ -235,30 +237,30 @@ class V1Segment:
         found: dict[str, int] = {}
         for step, record in self._steps:
             if begin <= step.step < end:
-                for name in (*step.shapes, *record.places):
+                for name in (*step.shapes, *record.positions):
                     found[name] = found.get(name, 0) | mode_bit(step.mode)
         return found
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         names = SCHEMA.names if columns is None else columns
-        pieces = [self.rows(tensor, names) for tensor in self.names]
-        return pa.concat_tables([EMPTY.select(names), *pieces])
+        tables = [self.rows(tensor, names) for tensor in self.names]
+        return pa.concat_tables([EMPTY.select(names), *tables])
 
     def part(self, begin: int, end: int) -> V1Segment:
-        """Only these steps: reductions of others need not be read."""
+        """Return only these steps, so that reductions of others are not read."""
         steps = [step for step, _ in self._steps if begin <= step.step < end]
         return V1Segment(self.worker, steps, self._read_scalars)
 
-    def first_place(self, step: int) -> RecordLocation | None:
-        """The first record of a step, in its event file."""
-        return self._first_places.get(step)
+    def first_location(self, step: int) -> RecordLocation | None:
+        """Return the first record of a step in its event file."""
+        return self._first_locations.get(step)
 
     def present_columns(self) -> set[str]:
-        """The columns that hold at least one value."""
+        """Return the columns with at least one value."""
         saved = {
             column
             for record in {id(record): record for _, record in self._steps}.values()
-            for columns in record.places.values()
+            for columns in record.positions.values()
             for column in columns
         }
         return {name for name in SCHEMA.names if name not in REDUCTION_NAMES or name in saved}
@@ -274,7 +276,7 @@ class V1Segment:
             return pa.DictionaryArray.from_arrays(codes, pa.array([text]))
         if read is None:
             return pa.nulls(len(hits), kind)
-        values = [read(step, places, tensor) for step, places in hits]
+        values = [read(step, positions, tensor) for step, positions in hits]
         if pa.types.is_dictionary(kind):
             return pa.array(values, pa.string()).dictionary_encode()
         return pa.array(values, kind)
@@ -283,43 +285,45 @@ class V1Segment:
         self, name: str, tensor: str, hits: list[tuple[V1Step, dict[str, int]]]
     ) -> pa.Array:
         values = np.zeros(len(hits))
-        saved = np.array([name in places for _, places in hits])
+        saved = np.array([name in positions for _, positions in hits])
         record = get_reduction_tensor_name(tensor, name, False, False)
         wanted = [
             RecordLocation(
-                str(step.event_file), *step.places[places[name]], record, step.step, True
+                str(step.event_file), *step.locations[positions[name]], record, step.step, True
             )
-            for step, places in hits
-            if name in places
+            for step, positions in hits
+            if name in positions
         ]
         values[saved] = self._read_scalars(wanted)
         return pa.array(values, mask=~saved)
 
 
-def _first_place(step: V1Step) -> RecordLocation | None:
-    if step.event_file is None or not step.places:
+def _first_location(step: V1Step) -> RecordLocation | None:
+    if step.event_file is None or not step.locations:
         return None
-    number = min(range(len(step.places)), key=lambda each: step.places[each][0])
+    number = min(range(len(step.locations)), key=lambda each: step.locations[each][0])
     return RecordLocation(
-        step.event_file, *step.places[number], step.names[number], step.step, True
+        step.event_file, *step.locations[number], step.names[number], step.step, True
     )
 
 
 def _raw(field: int) -> Callable[[V1Step, dict[str, int], str], int | None]:
-    return lambda step, places, tensor: step.places[places[""]][field] if "" in places else None
+    return lambda step, positions, tensor: (
+        step.locations[positions[""]][field] if "" in positions else None
+    )
 
 
-# How a column is read off (step, places of the tensor, tensor); those not here are null.
+# The value of a column from (step, positions of the tensor, tensor); others are null.
 _COLUMNS: dict[str, Callable[[V1Step, dict[str, int], str], Any]] = {
-    "step": lambda step, places, tensor: step.step,
-    "mode": lambda step, places, tensor: ModeKeys(step.mode).name,
-    "mode_step": lambda step, places, tensor: step.mode_step,
-    "dtype": lambda step, places, tensor: step.shapes.get(tensor, (None, None))[1],
-    "shape": lambda step, places, tensor: step.shapes.get(tensor, (None, None))[0],
-    "event_file": lambda step, places, tensor: step.event_file if "" in places else None,
+    "step": lambda step, positions, tensor: step.step,
+    "mode": lambda step, positions, tensor: ModeKeys(step.mode).name,
+    "mode_step": lambda step, positions, tensor: step.mode_step,
+    "dtype": lambda step, positions, tensor: step.shapes.get(tensor, (None, None))[1],
+    "shape": lambda step, positions, tensor: step.shapes.get(tensor, (None, None))[0],
+    "event_file": lambda step, positions, tensor: step.event_file if "" in positions else None,
     "offset": _raw(0),
     "length": _raw(1),
     "checksum": _raw(2),
-    "position": lambda step, places, tensor: min(places.values(), default=len(step.names)),
-    "seq": lambda step, places, tensor: step.seq,
+    "position": lambda step, positions, tensor: min(positions.values(), default=len(step.names)),
+    "seq": lambda step, positions, tensor: step.seq,
 }

@@ -1,4 +1,4 @@
-"""Joining the small index files of a run into large ones, and what else a crash leaves behind."""
+"""Compaction: merges small index files of a run, and removes what a crash left."""
 
 from __future__ import annotations
 
@@ -32,22 +32,23 @@ if TYPE_CHECKING:
 
 # Index files of at least this many rows are left as they are.
 ROWS_PER_FILE = 1 << 20
-# In a store without locks two may compact at once; numbers so far apart keep their files apart.
+# In a store without locks two processes may compact at once: a random distance of up to this
+# many keeps their sequence numbers apart.
 _FURTHEST_SEQ = 100_000
 _TRIES = 5
 
 
 @dataclass
 class Compaction:
-    """What became of the index files of a run.
+    """Result of a compaction.
 
     Attributes:
-        files_before: how many there were of format v2.
+        files_before: how many index files of format v2 there were.
         files_after: how many there are.
-        bytes_before: what they weighed.
-        bytes_after: what they weigh.
-        removed: other files that were removed, which nothing leads to.
-        removed_bytes: what those weighed.
+        bytes_before: their size before.
+        bytes_after: their size now.
+        removed: orphaned files that were removed.
+        removed_bytes: the size of those.
     """
 
     files_before: int = 0
@@ -68,13 +69,13 @@ def compact_run(
     remove_orphans: bool = False,
     tell: Callable[[int, int], None] | None = None,
 ) -> Compaction:
-    """Joins the small index files of all workers of a run whose job has ended.
+    """Merge the small index files of all workers of a run whose job has ended.
 
-    A job does so itself when it is closed. Whenever this is interrupted, the run is readable, and
-    what is left is done by the next call.
+    A job does so itself when it is closed. If this is interrupted, the run is readable, and the
+    next call does the rest.
 
     Args:
-        store: where the run is kept.
+        store: where the run is.
         remove_orphans: also remove event files that no row names, and temporary files.
         tell: called with the number of workers done, and of all of them.
 
@@ -101,12 +102,12 @@ def compact_run(
     workers = sorted({name.worker for name in names if name.seq is not None})
     done = Compaction()
     writers = sorted({*locked_workers(store), *(name.worker for name in names)})
-    # Asked of all first: a job that begins must not wait for who will not do anything.
+    # All are checked first: a job that starts must not wait for a compaction that cannot run.
     for worker in writers:
         _free(store, worker, WriterLock.check)
-    with ExitStack() as claims:
+    with ExitStack() as locks:
         for worker in writers:
-            claims.callback(_free(store, worker, WriterLock.take).release)
+            locks.callback(_free(store, worker, WriterLock.take).release)
         for number, worker in enumerate(workers):
             done += _compact_again(store, worker)
             if tell is not None:
@@ -121,47 +122,47 @@ def _compact_again(store: Store, worker: str) -> Compaction:
         try:
             return compact(store, worker, _next_seqs(store, worker))
         except KeyError:
-            # Without locks somebody else may be at it. What that wrote is joined now.
+            # Without locks another process may compact, too: merge what it wrote.
             continue
-    raise SMDebugRuntimeError(f"{store.url}: index files of {worker} vanish while they are joined")
+    raise SMDebugRuntimeError(f"{store.url}: index files of {worker} vanish during compaction")
 
 
 def compact(store: Store, worker: str, next_seq: Callable[[], int]) -> Compaction:
-    """Joins small index files of one worker: writes the new one, then deletes the old ones.
+    """Merge small index files of one worker: write the new one, then delete the old ones.
 
     Args:
-        store: where the run is kept.
-        worker: the worker, whose files nobody else may be changing.
-        next_seq: gives sequence numbers that no file has.
+        store: where the run is.
+        worker: the worker, whose files no other process may change meanwhile.
+        next_seq: returns unused sequence numbers.
 
     Raises:
         IndexReaderException: a file is damaged.
     """
     done = Compaction()
-    group: list[_Piece] = []
+    group: list[_SmallFile] = []
     rows = 0
     for key, name in _index_files(store):
         if name.seq is None or name.worker != worker:
             continue
-        # Read at once: the metadata of hundreds of files weighs more than their rows.
+        # Read at once: the metadata of hundreds of files takes more memory than their rows.
         file = IndexFile(store, key, name, ColumnCache(0))
         file.check_name(name)
         done += Compaction(1, 1, file.nbytes, file.nbytes)
         if file.metadata.num_rows >= ROWS_PER_FILE // 2:
             continue
         if rows + file.metadata.num_rows > ROWS_PER_FILE:
-            done += _join(store, worker, group, next_seq)
+            done += _merge(store, worker, group, next_seq)
             group, rows = [], 0
         present = file.present_columns()
         table = file.table([column for column in SCHEMA.names if column in present])
-        group.append(_Piece(key, int(file.step_range()[0]), table, file.nbytes, file.run))
+        group.append(_SmallFile(key, int(file.step_range()[0]), table, file.nbytes, file.run))
         rows += table.num_rows
-    done += _join(store, worker, group, next_seq)
+    done += _merge(store, worker, group, next_seq)
     return done
 
 
-class _Piece(NamedTuple):
-    """An index file that is to be joined with others."""
+class _SmallFile(NamedTuple):
+    """An index file to be merged with others."""
 
     key: str
     first_step: int
@@ -170,35 +171,35 @@ class _Piece(NamedTuple):
     run: str | None
 
 
-def _join(
-    store: Store, worker: str, group: list[_Piece], next_seq: Callable[[], int]
+def _merge(
+    store: Store, worker: str, group: list[_SmallFile], next_seq: Callable[[], int]
 ) -> Compaction:
-    """Joins files; returns by how much their number and size have changed."""
+    """Merge files; return the change of their number and size."""
     if len(group) < 2:
         return Compaction()
-    runs = {piece.run for piece in group}
+    runs = {part.run for part in group}
     if len(runs) > 1:
         raise IndexReaderException(
-            f"{group[0].key} and others are index files of several runs, so they are not joined; "
-            "`smdebug check` says which"
+            f"{group[0].key} and others are index files of several runs, so they are not merged; "
+            "`smdebug check` tells which"
         )
-    tables = [piece.table for piece in group]
+    tables = [part.table for part in group]
     table = newest_rows(pa.concat_tables(tables, promote_options="default"))
-    first = min(piece.first_step for piece in group)
+    first = min(part.first_step for part in group)
     data = encode_index(table, runs.pop())
     store.write(index_key(first, next_seq(), worker), [data])
-    for piece in group:
-        store.delete(piece.key)
-    saved = sum(piece.nbytes for piece in group) - len(data)
+    for part in group:
+        store.delete(part.key)
+    saved = sum(part.nbytes for part in group) - len(data)
     return Compaction(files_after=1 - len(group), bytes_after=-saved)
 
 
 def run_of_index(store: Store, key: str, name: IndexName) -> str | None:
-    """The name of the run that an index file belongs to; None when it says none.
+    """Return the run ID of an index file; None if it has none.
 
     Raises:
         IndexReaderException: the file is damaged.
-        KeyError: it is gone.
+        KeyError: it does not exist.
     """
     if name.seq is None:
         return parse_classic(bytes(store.read(key)), key, name).run
@@ -206,7 +207,7 @@ def run_of_index(store: Store, key: str, name: IndexName) -> str | None:
 
 
 def last_seq(store: Store, worker: str) -> int:
-    """The highest sequence number the run holds for a worker; orphaned event files count."""
+    """Return the highest sequence number of a worker, including orphaned event files."""
     last = -1
     for _, name in _index_files(store):
         if name.worker == worker and name.seq is not None:
@@ -235,8 +236,8 @@ def _free(store: Store, worker: str, ask: Callable[[WriterLock], None]) -> Write
     except WriterLocked as error:
         raise SMDebugRuntimeError(
             f"a live process (number {error.process}) writes to {store.url} as {worker}, so its "
-            "index is left alone; compact it when the job has ended: one that is closed does so "
-            "itself"
+            "index is not compacted. Compact it when the job has ended; a job that is closed does "
+            "so itself."
         ) from error
     return lock
 
@@ -248,14 +249,14 @@ def _index_files(store: Store) -> Iterator[tuple[str, IndexName]]:
             yield key, name
 
 
-# ---- what nothing leads to
+# ---- orphans
 
 
 def _orphans(store: Store) -> list[str]:
-    """Event files that no row names, and temporary files.
+    """Return event files that no row names, and temporary files.
 
     Raises:
-        IndexReaderException: not every index file can be read, so that nobody knows.
+        IndexReaderException: an index file cannot be read, so this is unknown.
     """
     events = list(store.list(EVENTS_PREFIX))
     named: set[str] = set()
@@ -270,11 +271,11 @@ def _orphans(store: Store) -> list[str]:
 
 
 def named_event_files(store: Store, key: str, name: IndexName) -> set[str]:
-    """The event files that an index file leads to.
+    """Return the event files that an index file names.
 
     Raises:
         IndexReaderException: the index file is damaged.
-        KeyError: it is gone.
+        KeyError: it does not exist.
     """
     if name.attempt:
         return set()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ROWS_PER_GROUP = 1 << 17
 FORMAT_KEY, FORMAT = b"smdebug.format", b"2"
-# The name of the run that the file belongs to.
+# The ID of the run that the file belongs to.
 RUN_KEY = b"smdebug.run"
 
 
@@ -55,19 +55,19 @@ SCHEMA = pa.schema(
         pa.field("event_file", _TEXT),
         pa.field("offset", pa.int64()),
         pa.field("length", pa.int64()),
-        # The CRC32C of the event's payload: ties a row to its own bytes, not just to sound ones.
+        # The CRC32C of the event's payload: ties a row to its own record, not to any intact one.
         pa.field("checksum", pa.int64()),
         # The XXH3 of large payloads, which takes half the time of a CRC32C to verify.
         pa.field("digest", pa.uint64()),
         pa.field("value", pa.float64()),
-        # The place within the step, in the order of saving.
+        # The position within the step, in execution order.
         pa.field("position", pa.int32(), nullable=False),
-        # The segment that brought the row: for one (worker, step, tensor) the highest wins.
+        # The segment of the row: for one (worker, step, tensor) the highest wins.
         pa.field("seq", pa.int32(), nullable=False),
         *(pa.field(name, pa.float64()) for name in REDUCTION_NAMES),
     ]
 )
-# Made once: making it takes longer than reading a small table.
+# Created once: that takes longer than reading a small table.
 EMPTY = pa.Table.from_batches([], SCHEMA)
 TEXT_COLUMNS = [name for name in SCHEMA.names if SCHEMA.field(name).type == _TEXT]
 _DELTA_COLUMNS = ("step", "mode_step", "offset", "length", "position", "seq")
@@ -102,7 +102,7 @@ _ROW_COLUMNS = (
 
 
 def rows_to_table(rows: Sequence[IndexRow], worker: str, seq: int) -> pa.Table:
-    """Turns rows of one worker and one segment into a table, without reductions nobody saved."""
+    """Convert rows of one worker and segment to a table, without unused reductions."""
     columns = {name: [getattr(row, name) for row in rows] for name in _ROW_COLUMNS}
     columns["mode"] = [row.mode.name for row in rows]
     used = {name for row in rows for name in row.reductions}
@@ -135,7 +135,7 @@ class BlockRows:
     positions: Ints
     layout: BlockSchema
     reductions: Mapping[str, npt.NDArray[np.float64]]
-    # Where the records lie, one behind the other, when raw values are saved.
+    # Where the consecutive records start, when raw values are saved.
     offset: int | None = None
     lengths: list[int] = field(default_factory=list)
     checksums: list[int] = field(default_factory=list)
@@ -146,7 +146,7 @@ class BlockRows:
 def blocks_to_table(
     blocks: Sequence[BlockRows], worker: str, seq: int, event_file: str
 ) -> list[pa.Table]:
-    """Turns blocks of one worker and one segment into tables, without a loop over their rows."""
+    """Convert blocks of one worker and segment to tables, without a loop over rows."""
     alike: dict[Any, list[BlockRows]] = {}
     for block in blocks:
         kinds = (block.offset is None, block.numbers is None)
@@ -156,7 +156,7 @@ def blocks_to_table(
 
 
 def _alike_table(blocks: list[BlockRows], worker: str, seq: int, event_file: str) -> pa.Table:
-    """The table of blocks that differ in their numbers only."""
+    """Return the table of blocks with the same schema, mode and reductions."""
     layout, size = blocks[0].layout, len(blocks[0].layout.names)
     rows = size * len(blocks)
     tensors = np.tile(np.arange(size, dtype=np.int32), len(blocks))
@@ -204,13 +204,13 @@ def _alike_table(blocks: list[BlockRows], worker: str, seq: int, event_file: str
 
 
 def table_of(columns: Mapping[str, Any]) -> pa.Table:
-    """Makes a table of columns of the index, with the schema's types."""
+    """Make a table of columns of the index, with the types of the schema."""
     schema = pa.schema([SCHEMA.field(name) for name in columns])
     return pa.Table.from_arrays(list(columns.values()), schema=schema)
 
 
 def newest_rows(table: pa.Table) -> pa.Table:
-    """Sorts rows by worker, tensor and step and keeps the newest row of each."""
+    """Sort rows by worker, tensor and step, and keep the newest row of each."""
     table = table.unify_dictionaries()
     workers, tensors = _ranks(table["worker"]), _ranks(table["tensor"])
     steps, seqs = table["step"].to_numpy(), table["seq"].to_numpy()
@@ -228,7 +228,7 @@ def newest_rows(table: pa.Table) -> pa.Table:
 
 
 def _ranks(column: pa.ChunkedArray) -> Ints:
-    """Numbers that sort as the strings of a dictionary column do."""
+    """Return numbers that sort as the strings of a dictionary column do."""
     array = one_array(column)
     ranks: Ints = pc.rank(array.dictionary).to_numpy(zero_copy_only=False)
     codes: Ints = array.indices.to_numpy(zero_copy_only=False)
@@ -243,7 +243,7 @@ def _with_all_columns(table: pa.Table) -> pa.Table:
         if name in table.column_names:
             columns[name] = table[name]
         else:
-            # One array of nulls serves all columns of a type: there are many, and they are long.
+            # All columns of a type share one array of nulls: there are many, and they are long.
             if kind not in nulls:
                 nulls[kind] = pa.nulls(table.num_rows, kind)
             columns[name] = nulls[kind]
@@ -255,7 +255,7 @@ def encode_index(table: pa.Table, run: str | None = None) -> memoryview:
 
     Args:
         table: the rows.
-        run: the name of the run they belong to.
+        run: the ID of the run.
     """
     table = _with_all_columns(table)
     per_group = _rows_per_group(table)
@@ -282,7 +282,7 @@ def encode_index(table: pa.Table, run: str | None = None) -> memoryview:
 
 
 def _rows_per_group(table: pa.Table) -> int:
-    """Fewer where names are very long: a reader takes no column of more than so many bytes."""
+    """Return fewer rows for very long names: readers limit the bytes of a column."""
     names = one_array(table["tensor"]).dictionary
     longest = pc.max(pc.binary_length(names)).as_py() or 1
     return max(min(ROWS_PER_GROUP, CHUNK_BYTES // longest), 1)
@@ -297,7 +297,7 @@ def with_checksums(data: bytearray, placeholder: bytes) -> memoryview:
 
 
 def chunk_ranges(metadata: pq.FileMetaData) -> list[tuple[int, int]]:
-    """Where every column chunk lies, group by group."""
+    """Return where every column chunk starts and ends, row group by row group."""
     ranges = []
     for group in range(metadata.num_row_groups):
         for leaf in range(metadata.num_columns):

@@ -1,4 +1,4 @@
-"""The bytes of an index file: mapped, or fetched as they are asked for."""
+"""The bytes of an index file: mapped, or fetched on demand."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from smdebug.storage.untrusted import MAGIC, footer_size
 if TYPE_CHECKING:
     from smdebug.storage.stores.base import Store
 
-# What a remote read of the footer asks for; small files come whole.
+# How many bytes a remote read of the footer fetches; small files are fetched whole.
 _TAIL_BYTES = 1 << 16
 
 
 class IndexBytes:
-    """The bytes of a file: mapped when local; else memory filled as pieces are fetched.
+    """The bytes of a file: mapped if it is local, else memory that is filled on demand.
 
-    The memory of a remote file is reserved, not used: pages nobody fetched take no room.
+    The memory of a remote file is reserved, not used: ranges that were not fetched take none.
     """
 
     def __init__(self, store: Store, key: str) -> None:
         self._store = store
         self._key = key
-        # Local files are mapped, or so small that the whole costs no more than a piece.
+        # Local files are mapped, or so small that reading all of it costs no more.
         self._data = store.read(key, -_TAIL_BYTES) if store.remote else store.read(key)
 
     def footer(self) -> memoryview:
@@ -47,10 +47,10 @@ class IndexBytes:
         if len(self._data) != size or (
             not self._missing_before and bytes(self._data[: len(MAGIC)]) != MAGIC
         ):
-            raise IndexReaderException("the file is cut off or not whole")
+            raise IndexReaderException("the file is truncated")
 
     def check_magic(self) -> None:
-        """Raises `IndexReaderException` when the first bytes are not those of a Parquet file."""
+        """Raise `IndexReaderException` if the first bytes are not those of a Parquet file."""
         self.fetch([(0, len(MAGIC))])
         if bytes(self._data[: len(MAGIC)]) != MAGIC:
             raise IndexReaderException(f"{self._key}: the first bytes are wrong")
@@ -63,19 +63,19 @@ class IndexBytes:
 
     def fetch(self, ranges: list[tuple[int, int]]) -> None:
         wanted = [(first, min(end, self._missing_before)) for first, end in ranges]
-        for first, end in _joined([piece for piece in wanted if piece[0] < piece[1]]):
+        for first, end in _merge_close([part for part in wanted if part[0] < part[1]]):
             data = self._store.read(self._key, first, end - first)
             if len(data) != end - first:
-                raise IndexReaderException(f"{self._key}: the file is cut off at offset {first}")
+                raise IndexReaderException(f"{self._key}: the file is truncated at offset {first}")
             self._data[first:end] = data
 
 
-def _joined(ranges: list[tuple[int, int]], gap: int = 1 << 17) -> list[tuple[int, int]]:
-    """Joins ranges that lie so close that one request is cheaper than two."""
-    joined: list[tuple[int, int]] = []
+def _merge_close(ranges: list[tuple[int, int]], gap: int = 1 << 17) -> list[tuple[int, int]]:
+    """Merge ranges that are so close that one request is cheaper than two."""
+    merged: list[tuple[int, int]] = []
     for first, end in sorted(ranges):
-        if joined and first - joined[-1][1] <= gap:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        if merged and first - merged[-1][1] <= gap:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
-            joined.append((first, end))
-    return joined
+            merged.append((first, end))
+    return merged

@@ -1,4 +1,4 @@
-"""Reading an index file of format v2: columns and row groups on demand, each verified once."""
+"""Reader of one index file of format v2: columns and row groups on demand, each verified once."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from smdebug.storage.format.keys import IndexName
     from smdebug.storage.stores.base import Store
 
-# Files up to this many rows are decoded whole at first use: a call costs more than the rows.
+# Files of up to this many rows are decoded whole at first use: a call costs more than rows.
 _SMALL = 8192
 
 
 class ColumnCache:
-    """Decoded data, the least recently used given up beyond a number of bytes."""
+    """LRU cache of decoded data, limited in bytes."""
 
     def __init__(self, limit: int = 256 << 20) -> None:
         self._limit = limit
@@ -66,7 +66,7 @@ class ColumnCache:
                 self._size -= dropped.nbytes
 
     def clear(self) -> None:
-        """Gives everything up."""
+        """Forget everything."""
         with self._lock:
             self._columns.clear()
             self._size = 0
@@ -79,13 +79,13 @@ class IndexFile:
     before it is decoded.
 
     Attributes:
-        metadata: what the footer says.
+        metadata: the metadata of the footer.
         nbytes: the size of the file.
-        run: the name of the run it belongs to; None when it says none.
+        run: the run ID; None if it has none.
 
     Raises:
         IndexReaderException: the file is damaged, cut, or not an index file.
-        KeyError: the file is gone.
+        KeyError: the file does not exist.
     """
 
     def __init__(self, store: Store, key: str, name: IndexName, cache: ColumnCache) -> None:
@@ -93,9 +93,9 @@ class IndexFile:
         self.worker = name.worker
         self._cache = cache
         self._bytes = IndexBytes(store, key)
-        # Column chunks whose checksums, and whose pages, were looked at.
+        # Column chunks whose checksums, and whose pages, were verified.
         self._checked: set[int] = set()
-        self._walked: set[int] = set()
+        self._validated: set[int] = set()
         try:
             self._open()
         except IndexReaderException as error:
@@ -126,19 +126,19 @@ class IndexFile:
         }
         self._steps: StepArrays | None = None
         self._names: dict[str, int] | None = None
-        self._stretches: dict[int, dict[str, tuple[int, int]]] = {}
+        self._row_ranges: dict[int, dict[str, tuple[int, int]]] = {}
         self._known: dict[tuple[int, str], Any] = {}
 
     def check_name(self, name: IndexName) -> None:
-        """Compares the rows with the name of their file, by the statistics alone.
+        """Compare the rows with the name of the file, by the statistics alone.
 
         Raises:
-            IndexReaderException: they are not what the name says, as in a file that was renamed.
+            IndexReaderException: they contradict the name, as in a file that was renamed.
         """
         low, high = self.step_range()
         if low <= high and low != name.step:
             raise IndexReaderException(
-                f"{self.key}: the file begins with step {low}, its name says {name.step}"
+                f"{self.key}: the file starts with step {low}, its name with {name.step}"
             )
         for group in range(self.metadata.num_row_groups):
             workers, seqs = self._bounds(group, "worker"), self._bounds(group, "seq")
@@ -148,35 +148,35 @@ class IndexFile:
                 )
             if seqs is not None and name.seq is not None and seqs[1] > name.seq:
                 raise IndexReaderException(
-                    f"{self.key}: the file has rows of segment {seqs[1]}, which came later than it"
+                    f"{self.key}: the file has rows of the later segment {seqs[1]}"
                 )
 
-    # ---- the catalogue
+    # ---- steps and names
 
     @property
     def steps(self) -> StepArrays:
         if self._steps is None:
-            self._read_catalog()
+            self._read_summary()
         assert self._steps is not None
         return self._steps
 
     @property
     def names(self) -> dict[str, int]:
         if self._names is None:
-            self._read_catalog()
+            self._read_summary()
         assert self._names is not None
         return self._names
 
     def step_range(self) -> tuple[int, int]:
-        """The first and last step, from the statistics alone."""
+        """Return the first and last step, from the statistics alone."""
         groups = range(self.metadata.num_row_groups)
         bounds = [found for group in groups if (found := self._bounds(group, "step"))]
         if not bounds:
             return 0, -1
         return min(low for low, _ in bounds), max(high for _, high in bounds)
 
-    def _read_catalog(self) -> None:
-        pieces = []
+    def _read_summary(self) -> None:
+        chunks = []
         names: dict[str, int] = {}
         for group in range(self.metadata.num_row_groups):
             columns = self._columns(
@@ -184,12 +184,12 @@ class IndexFile:
             )
             mode = mode_numbers(columns["mode"])
             check_steps(columns)
-            pieces.append(distinct_steps(columns, mode))
+            chunks.append(distinct_steps(columns, mode))
             tensor = columns["tensor"]
             codes = tensor.indices.to_numpy()
             for name, bits in distinct_names(tensor.dictionary, codes, mode):
                 names[name] = names.get(name, 0) | bits
-        self._steps = StepArrays.concatenate(pieces)
+        self._steps = StepArrays.concatenate(chunks)
         self._names = names
 
     # ---- rows
@@ -197,17 +197,17 @@ class IndexFile:
     def rows(
         self, tensor: str, columns: list[str], steps: set[int] | None = None
     ) -> pa.Table | None:
-        pieces = []
+        chunks = []
         for group in range(self.metadata.num_row_groups):
             if not self._may_hold(group, "tensor", tensor):
                 continue
-            stretch = self._stretches_of(group).get(tensor)
-            if stretch is None:
+            rows = self._ranges_in(group).get(tensor)
+            if rows is None:
                 continue
-            pieces.append(self._stretch(group, columns, *stretch))
-        return pa.concat_tables(pieces) if pieces else None
+            chunks.append(self._slice(group, columns, *rows))
+        return pa.concat_tables(chunks) if chunks else None
 
-    def _stretch(self, group: int, columns: list[str], first: int, end: int) -> pa.Table:
+    def _slice(self, group: int, columns: list[str], first: int, end: int) -> pa.Table:
         present = [name for name in columns if self._present(group, name)]
         found = self._columns(group, present)
         # Copied: a slice would keep the columns of the whole group in memory.
@@ -238,38 +238,38 @@ class IndexFile:
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         names = SCHEMA.names if columns is None else columns
-        pieces = [EMPTY.select(names)]
+        chunks = [EMPTY.select(names)]
         for group in range(self.metadata.num_row_groups):
             found = self._columns(group, names, keep=False)
-            pieces.append(table_of({name: found[name] for name in names}))
-        return pa.concat_tables(pieces)
+            chunks.append(table_of({name: found[name] for name in names}))
+        return pa.concat_tables(chunks)
 
     def present_columns(self) -> set[str]:
-        """The columns that hold at least one value."""
+        """Return the columns with at least one value."""
         groups = range(self.metadata.num_row_groups)
         return {name for name in SCHEMA.names for group in groups if self._present(group, name)}
 
     def group_table(self, group: int, columns: list[str]) -> pa.Table:
-        """The rows of one row group."""
+        """Return the rows of one row group."""
         found = self._columns(group, columns, keep=False)
         return table_of({name: found[name] for name in columns})
 
     def check_all(self) -> None:
-        """Verifies every byte of the file.
+        """Verify every byte of the file.
 
         Raises:
-            IndexReaderException: one of them is not as it was written.
+            IndexReaderException: one of them was changed.
         """
         self._bytes.check_magic()
         for group in range(self.metadata.num_row_groups):
             self._verify(group, self._leaf)
 
     def check_magic(self) -> None:
-        """Verifies the first bytes, which belong to no column; what is read does not need them."""
+        """Verify the first bytes, which belong to no column and are not read otherwise."""
         self._bytes.check_magic()
 
     def damaged_columns(self, group: int) -> list[tuple[str, int]]:
-        """The columns of a row group that fail their checksums, and where they begin."""
+        """Return the columns of a row group that fail their checksums, and where they start."""
         base = group * self.metadata.num_columns
         self._bytes.fetch(self._ranges[base : base + self.metadata.num_columns])
         found = []
@@ -280,21 +280,21 @@ class IndexFile:
                 found.append((name, self._ranges[base + leaf][0]))
         return found
 
-    def _stretches_of(self, group: int) -> dict[str, tuple[int, int]]:
-        if group not in self._stretches:
+    def _ranges_in(self, group: int) -> dict[str, tuple[int, int]]:
+        if group not in self._row_ranges:
             tensor = self._columns(group, ["tensor"])["tensor"]
             codes = tensor.indices.to_numpy()
             starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
             ends = [*starts[1:].tolist(), len(codes)]
             names = tensor.dictionary.take(pa.array(codes[starts])).to_pylist()
-            stretches = dict(zip(names, zip(starts.tolist(), ends, strict=True), strict=True))
-            if len(stretches) != len(names):
+            ranges = dict(zip(names, zip(starts.tolist(), ends, strict=True), strict=True))
+            if len(ranges) != len(names):
                 raise IndexReaderException(f"{self.key}: rows are not sorted by tensor")
-            self._stretches[group] = stretches
-        return self._stretches[group]
+            self._row_ranges[group] = ranges
+        return self._row_ranges[group]
 
     def _columns(self, group: int, names: Iterable[str], keep: bool = True) -> dict[str, Any]:
-        """Returns decoded columns of a row group; `keep` puts them into the cache."""
+        """Return decoded columns of a row group; `keep` puts them into the cache."""
         rows = self.metadata.row_group(group).num_rows
         found, missing = {}, []
         for name in names:
@@ -312,11 +312,11 @@ class IndexFile:
             keep = True
         self._verify(group, missing)
         try:
-            # One thread: those of Arrow's pool let go of Python's memory a little later, and one
-            # that does so while the interpreter ends brings the process down.
+            # On this thread: one of Arrow's pool that releases memory of Python while the
+            # interpreter ends aborts the process.
             table = self._file.read_row_group(group, columns=missing, use_threads=False)
             for name in {*TEXT_COLUMNS, "shape"} & set(missing):
-                # Text that is none, and places beyond a dictionary, are not met later.
+                # Finds invalid UTF-8, and indices outside of the dictionary.
                 table[name].validate(full=True)
         except PARQUET_ERRORS as error:
             raise IndexReaderException(f"{self.key}: {error}") from error
@@ -331,8 +331,8 @@ class IndexFile:
         return found
 
     def _verify(self, group: int, names: Iterable[str], along: bool = True) -> None:
-        # Columns without a value are a few bytes that nobody would ever read; they are checked
-        # along, so that no byte of the file is out of sight.
+        # Columns without a value are a few bytes that are never read; they are verified here, so
+        # that every byte of the file is.
         empty = [name for name in self._leaf if along and not self._present(group, name)]
         names = list(names)
         base = group * self.metadata.num_columns
@@ -347,18 +347,18 @@ class IndexFile:
                     f"{self.key}: column {name} at offset {first} fails its checksum"
                 )
             self._checked.add(leaf)
-        # Those without a value are not decoded here: nothing is made of what they claim.
+        # Those without a value are not decoded, so their pages need no validation.
         for leaf in leaves[: len(names)]:
-            if leaf not in self._walked:
-                self._walk(leaf)
+            if leaf not in self._validated:
+                self._validate_pages(leaf)
 
-    def _walk(self, leaf: int) -> None:
+    def _validate_pages(self, leaf: int) -> None:
         first, end = self._ranges[leaf]
         try:
             self._footer.check_pages(leaf, self._bytes.view(first, end))
         except IndexReaderException as error:
             raise IndexReaderException(f"{self.key}: offset {first}: {error}") from None
-        self._walked.add(leaf)
+        self._validated.add(leaf)
 
     def _present(self, group: int, name: str) -> bool:
         # The statistics of shapes count the shape () as a null.
@@ -369,7 +369,7 @@ class IndexFile:
         return statistics is None or statistics.null_count != rows
 
     def _may_hold(self, group: int, name: str, value: Any) -> bool:
-        # Parquet leaves the bounds of very long strings out.
+        # Parquet omits the bounds of very long strings.
         bounds = self._bounds(group, name)
         if bounds is None:
             return bool(self.metadata.row_group(group).num_rows)
@@ -385,7 +385,7 @@ class IndexFile:
             raise IndexReaderException(f"{self.key}: {error}") from error
 
     def _statistics(self, group: int, name: str) -> Any:
-        # Taking statistics from the footer costs microseconds, and series ask for them often.
+        # Cached: pyarrow takes microseconds to return statistics, and a series needs them often.
         if (group, name) not in self._known:
             try:
                 column = self.metadata.row_group(group).column(self._leaf[name])

@@ -1,4 +1,4 @@
-"""What an index file may hold: a sealed one is whole, but anybody can seal anything."""
+"""Checks of the schema and columns of an index file, whose origin may be unknown."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ REQUIRED = {field.name for field in SCHEMA if not field.nullable}
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Refuses columns of another kind; those that came later are null in older files.
+    """Raise for columns of another type; columns added later are null in older files.
 
     Raises:
-        IndexReaderException: a column is missing, or is not what it must be.
+        IndexReaderException: a column is missing or of another type.
     """
-    # As almost all are, which is seen in a hundredth of the time.
+    # The usual case, in a hundredth of the time.
     if schema.equals(SCHEMA):
         return
     missing = REQUIRED - set(schema.names)
     if missing:
         raise IndexReaderException(f"columns are missing: {', '.join(sorted(missing))}")
     if len(set(schema.names)) != len(schema.names):
-        raise IndexReaderException("a column is there twice")
+        raise IndexReaderException("a column is duplicated")
     for field in schema:
         expected = SCHEMA.field(field.name) if field.name in SCHEMA.names else None
         if expected is None and not pa.types.is_nested(field.type):
@@ -43,10 +43,10 @@ def check_schema(schema: pa.Schema) -> None:
 
 
 def check_steps(columns: dict[str, Any]) -> None:
-    """Refuses numbers of steps that no step has.
+    """Raise for impossible step numbers.
 
     Raises:
-        IndexReaderException: one lies outside of what a run can hold.
+        IndexReaderException: a number is out of range.
     """
     for name, last in (("step", LAST_STEP), ("mode_step", np.iinfo(np.int64).max)):
         steps = columns[name].to_numpy()
@@ -57,10 +57,10 @@ def check_steps(columns: dict[str, Any]) -> None:
 
 
 def check_column(name: str, column: Any) -> None:
-    """Refuses what would break, or swell, when the values of a column are used.
+    """Raise for values that would fail, or take too much memory, when they are used.
 
     Raises:
-        IndexReaderException: it holds such a thing.
+        IndexReaderException: there is such a value.
     """
     if name in TEXT_COLUMNS:
         check_texts(name, column)
@@ -69,16 +69,16 @@ def check_column(name: str, column: Any) -> None:
 
 
 def check_texts(name: str, column: Any) -> None:
-    """Refuses a dictionary column whose texts are none, or take too much when written out.
+    """Raise for a dictionary column with invalid strings, or too large when written out.
 
     Raises:
-        IndexReaderException: they do.
+        IndexReaderException: it is one.
     """
     texts = column.dictionary
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise IndexReaderException(f"column {name} holds what is no text: {error}") from error
+        raise IndexReaderException(f"column {name} has an invalid string: {error}") from error
     if not len(texts):
         return
     lengths = pc.binary_length(texts)
@@ -88,7 +88,7 @@ def check_texts(name: str, column: Any) -> None:
     size = int(lengths.to_numpy(zero_copy_only=False).astype(np.int64)[codes].sum())
     if size > COLUMN_BYTES:
         raise IndexReaderException(
-            f"the texts of column {name} take {size:,} bytes in one row group, expected at most "
+            f"the strings of column {name} take {size:,} bytes in one row group, expected at most "
             f"{COLUMN_BYTES:,}"
         )
 
@@ -97,6 +97,5 @@ def _check_shapes(column: Any) -> None:
     longest = pc.max(pc.list_value_length(column)).as_py() or 0
     if longest > DIMENSIONS or column.flatten().null_count:
         raise IndexReaderException(
-            f"a shape has {longest:,} dimensions or one that is no number, expected at most "
-            f"{DIMENSIONS}"
+            f"a shape has {longest:,} dimensions or a missing one, expected at most {DIMENSIONS}"
         )

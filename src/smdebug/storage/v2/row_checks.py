@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CHECKED_COLUMNS = list(
     dict.fromkeys(["step", "mode", "mode_step", "worker", "tensor", "position", *VALUE_COLUMNS])
 )
-_PLACE = ("event_file", "offset", "length", "checksum")
+_LOCATION = ("event_file", "offset", "length", "checksum")
 
 
 def wrong_rows(table: pa.Table, name: IndexName) -> list[tuple[int, str]]:
@@ -53,8 +53,8 @@ def _rules(table: pa.Table, name: IndexName) -> Iterator[tuple[str, Bools]]:
     if name.seq is not None:
         what = "the row is of a later segment than its file"
         yield what, table["seq"].to_numpy() > name.seq
-    places = np.stack([valid[column] for column in _PLACE])
-    yield "the row names a part of a place only", places.any(axis=0) != places.all(axis=0)
+    locations = np.stack([valid[column] for column in _LOCATION])
+    yield "the row has a part of a location only", locations.any(axis=0) != locations.all(axis=0)
     has_value = valid["value"]
     yield "the row has a value and a record", has_value & valid["offset"]
     single = shape_elements(table) == 1

@@ -1,9 +1,10 @@
-"""Building the segments of format v2: an event file with raw tensors and its index file."""
+"""Builder of segments of format v2: an event file with raw tensors and its index file."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,62 +30,62 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from smdebug.reductions import Array
-    from smdebug.storage.batch import Block, BlockSchema, Entry, StepBatch
+    from smdebug.storage.batch import Block, Entry, StepBatch
     from smdebug.storage.stores.base import Buffer, Store
     from smdebug.storage.v2.index import Ints
 
-# From here on a checksum is worth a thread: it is taken while the bytes are being written.
+# The checksum of a payload of this size is computed on a thread while it is being written.
 _LARGE = 1 << 20
-# How many layouts are remembered; a hook has a few, unless they change at every step.
-_MOST_LAYOUTS = 256
+# A hook has a few schemas, unless they change at every step.
+_MAX_SCHEMAS = 256
 
 
 class SegmentBuilder:
-    """Gathers steps and publishes them as one segment, event file first.
+    """Collects steps and publishes them as one segment, event file first.
 
     Attributes:
-        waiting: bytes gathered and not yet published.
+        waiting: bytes collected and not yet published.
         written: bytes published so far.
-        identity: the name of the run.
+        run_id: the ID of the run.
     """
 
     def __init__(self, store: Store, worker: str) -> None:
         self._store = store
         self._worker = worker
-        self.identity = RunId(store, worker, run_of_index)
+        self.run_id = RunId(store, worker, run_of_index)
         self._seq: int | None = None
         self._checksums = ThreadPoolExecutor(1, "smdebug-checksum")
         self.written = 0
-        self._templates: dict[BlockSchema, SchemaTemplates] = {}
-        self._begin()
+        self._templates = lru_cache(_MAX_SCHEMAS)(SchemaTemplates)
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self.waiting = 0
         self._rows: list[IndexRow] = []
         self._blocks: list[BlockRows] = []
-        # What the event file holds, in order: single records, and the chunks of whole blocks.
+        # The content of the event file in order: single records, and the chunks of whole blocks.
         self._records: list[_Record | list[Buffer]] = []
         self._event_bytes = 0
         self._positions: dict[int, int] = {}
 
     def add(self, batch: StepBatch) -> None:
-        """Takes the tensors of a step."""
+        """Take the tensors of a step."""
         start = self._positions.get(batch.step, 0)
         for number, entry in enumerate(batch.entries):
-            place = number if entry.position is None else entry.position
-            self._rows.append(self._row(batch, entry, start + place))
+            position = number if entry.position is None else entry.position
+            self._rows.append(self._row(batch, entry, start + position))
         position = start + len(batch.entries)
         for block in batch.blocks:
             size = len(block.layout.names)
             own = block.positions
-            places = np.arange(position, position + size) if own is None else start + own
-            self._blocks.append(self._block_rows(batch, block, places))
+            positions = np.arange(position, position + size) if own is None else start + own
+            self._blocks.append(self._block_rows(batch, block, positions))
             position += size
         self._positions[batch.step] = max(position, start + batch.placed)
         self.waiting += batch.nbytes
 
     def publish(self) -> None:
-        """Writes what was gathered; until this returns no reader sees any of it."""
+        """Write what was collected; no reader sees any of it until this returns."""
         rows, blocks = self._rows, self._blocks
         if not rows and not blocks:
             return
@@ -100,18 +101,18 @@ class SegmentBuilder:
         tables = [rows_to_table(rows, self._worker, seq)] if rows else []
         tables += blocks_to_table(blocks, self._worker, seq, key)
         table = newest_rows(pa.concat_tables(tables, promote_options="default"))
-        data = encode_index(table, self.identity.find())
-        self.identity.published()
+        data = encode_index(table, self.run_id.find())
+        self.run_id.published()
         self._store.write(index_key(first, seq, self._worker), [data])
         self.written += self._event_bytes + len(data)
-        self._begin()
+        self._reset()
 
     def discard(self) -> None:
-        """Gives up what was gathered."""
-        self._begin()
+        """Forget what was collected."""
+        self._reset()
 
     def close(self) -> None:
-        """Joins the worker's small index files into large ones."""
+        """Compact the worker's small index files into large ones."""
         self._checksums.shutdown()
         if self._seq is not None:
             compact(self._store, self._worker, self._next_seq)
@@ -136,16 +137,11 @@ class SegmentBuilder:
             block.reductions, numbers=block.numbers,
         )  # fmt: skip
         if block.values is not None:
-            if block.layout not in self._templates:
-                if len(self._templates) >= _MOST_LAYOUTS:
-                    self._templates.clear()
-                self._templates[block.layout] = SchemaTemplates(block.layout)
             # Every record ends on the alignment, so a block always starts on it.
             chunks: list[Buffer] = []
             rows.offset = self._event_bytes
-            rows.lengths, rows.checksums = self._templates[block.layout].encode(
-                batch, block.values, chunks
-            )
+            templates = self._templates(block.layout)
+            rows.lengths, rows.checksums = templates.encode(batch, block.values, chunks)
             self._records.append(chunks)
             self._event_bytes += sum(rows.lengths)
         return rows
@@ -157,15 +153,21 @@ class SegmentBuilder:
         )  # fmt: skip
         size = sum(len(chunk) for chunk in payload)
         row.offset, row.length = self._event_bytes, size + records.OVERHEAD
-        sums = self._sum_beside(payload) if size >= _LARGE else _Done(records.checksum(payload))
+        sums = (
+            self._checksum_in_background(payload)
+            if size >= _LARGE
+            else _Done(records.checksum(payload))
+        )
         self._records.append(_Record(row, payload, size, sums))
         self._event_bytes += row.length
 
-    def _sum_beside(self, payload: list[Buffer]) -> Future[tuple[int, int | None]] | _Done:
+    def _checksum_in_background(
+        self, payload: list[Buffer]
+    ) -> Future[tuple[int, int | None]] | _Done:
         try:
             return self._checksums.submit(_both_sums, payload)
         except RuntimeError:
-            # The interpreter is going down, and starts no threads any more.
+            # The interpreter is shutting down and starts no threads.
             return _Done(*_both_sums(payload))
 
     def _next_seq(self) -> int:
@@ -176,7 +178,7 @@ class SegmentBuilder:
 
 
 class _Done:
-    """Sums that are known at once, as those of a small payload are."""
+    """Checksums that are known at once, in the shape of a future."""
 
     def __init__(self, checksum: int, digest: int | None = None) -> None:
         self._sums = (checksum, digest)
@@ -204,16 +206,16 @@ def _chunks(entries: Iterable[_Record | list[Buffer]]) -> Iterator[Buffer]:
             continue
         yield records.header(record.size)
         yield from record.payload
-        # Asked for only now: the sums of a large one were computed while it went out.
+        # Waited for only now: large payloads are summed while they are written.
         yield records.footer(records.mask(record.sums.result()[0]))
 
 
 def scalar_value(array: Array) -> float | None:
-    """The float64 that holds a one-element tensor exactly, bit for bit, or None."""
+    """Return the float64 that represents a one-element tensor bit for bit, or None."""
     if array.size != 1 or is_string(array.dtype) or array.dtype.kind == "c":
         return None
     with np.errstate(all="ignore"):
         wide = array.reshape(-1).astype(np.float64)
         back = wide.astype(array.dtype)
-    # Compared as bytes: -0.0 and the payload of a NaN count.
+    # Compared as bytes: -0.0 and the payload of a NaN matter.
     return float(wide[0]) if back.tobytes() == array.tobytes() else None

@@ -58,7 +58,7 @@ class Builder(Protocol):
 
     waiting: int
     written: int
-    identity: RunId
+    run_id: RunId
 
     def add(self, batch: StepBatch) -> None: ...
     def publish(self) -> None: ...
@@ -241,7 +241,7 @@ class Publisher:
 
     def _write_collections(self) -> None:
         key = collections_key(self._worker, classic=self._format == "v1")
-        data = encode_collections(self._collections, self._worker, self._builder.identity.make())
+        data = encode_collections(self._collections, self._worker, self._builder.run_id.make())
         self._store.write(key, [data])
 
     def _recover_removed_run(self) -> bool:
