@@ -109,7 +109,7 @@ def test_it_is_a_key_of_the_json_config(tmp_path: Path, value: Any) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"overwrite": False}], ids=["default", "False"])
 def test_otherwise_the_error_names_the_three_ways_out(
-    tmp_path: Path, options: dict[str, bool]
+    tmp_path: Path, options: dict[str, Any]
 ) -> None:
     finish_run(tmp_path)
     before = files_of(tmp_path)

@@ -175,12 +175,12 @@ def sizes(hook: smd.Hook) -> list[int]:
     """How much the parts remember that could grow."""
     pipeline: Any = hook._pipeline
     kinds = [plan for plan in pipeline.plan._kinds.values() if plan is not None]
-    builder: Any = hook._output._writer._publisher._builder  # type: ignore[union-attr]
-    memory = sum(len(plan.memory) for plan in kinds)
+    builder = pipeline.run.output._writer._publisher._builder
+    cached = sum(len(cache._values) for cache in pipeline._caches)
     return [
         len(kinds),
-        memory,
-        len(hook._gradients._hooked),
+        cached,
+        len(pipeline.adapter._gradients._hooked),
         builder._templates.cache_info().currsize,
     ]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from smdebug.hook.capture import StepCapture
-from smdebug.mode_keys import ModeKeys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,13 +26,13 @@ class StepCaptures:
     def __init__(self, steps: StepCounter) -> None:
         self._steps = steps
         self.current: StepCapture | None = None
-        # What the user saved before the step it belongs to began, by the mode at that time.
-        self._early: dict[ModeKeys, StepCapture] = {}
+        # What the user saved before the step it belongs to began.
+        self._early: StepCapture | None = None
 
     @property
     def has_early(self) -> bool:
         """Whether the user has saved something for a step that has not begun."""
-        return bool(self._early)
+        return self._early is not None
 
     def begin(self, step: Step, plan: StepPlan | None) -> StepCapture | None:
         """Begin the capture of a step, with what was saved for it before.
@@ -46,29 +45,23 @@ class StepCaptures:
             The capture; None without a plan.
         """
         capture = StepCapture(step, plan)
-        # A value saved before any mode was set belongs to the next step, whatever its mode.
-        for mode in (step.mode, ModeKeys.GLOBAL):
-            early = self._early.get(mode)
-            if early is not None:
-                # The list itself, first: nothing is in two lists, whenever Ctrl-C comes.
-                early.pending.extend(capture.pending)
-                capture.pending = early.pending
-                self.current = capture
-                del self._early[mode]
-        if plan is None:
-            return None
-        self.current = capture
-        return capture
+        if self._early is not None:
+            # The list itself: nothing is in two lists, whenever Ctrl-C comes.
+            capture.pending = self._early.pending
+        self.current, self._early = capture, None
+        return None if plan is None else capture
 
     def of_user(self) -> StepCapture:
         """Return the capture of the step that something the user saves now belongs to.
 
-        That is the last step of the present mode; before its first step, the step to come. An older
-        step is not open: it has to be handed over at once.
+        That is the last step of the present mode; before its first step, the step to come, whatever
+        its mode will be. An older step is not open: it has to be handed over at once.
         """
         step = self._steps.current()
         if step.number > self._steps.step:
-            return self._early.setdefault(step.mode, StepCapture(step, None))
+            if self._early is None:
+                self._early = StepCapture(step, None)
+            return self._early
         if self.current is None and step.number == self._steps.step:
             self.current = StepCapture(step, None)
         if self.current is not None and self.current.step == step:
@@ -77,20 +70,20 @@ class StepCaptures:
 
     def is_open(self, capture: StepCapture) -> bool:
         """Return whether a capture is handed over later."""
-        return capture is self.current or any(capture is each for each in self._early.values())
+        return capture is self.current or capture is self._early
 
     def drain(self) -> Iterator[StepCapture]:
-        """Yield everything that is open; what was saved for steps to come is not kept."""
+        """Yield everything that is open; what was saved for the step to come is not kept."""
         if self.current is not None:
             yield self.current
-        for mode, early in list(self._early.items()):
-            early.step = self._steps.to_come(mode)
+        if self._early is not None:
+            # The user may have set the step, or the mode, since.
+            self._early.step = self._steps.to_come(self._steps.mode)
             try:
-                yield early
+                yield self._early
             finally:
-                self._early.pop(mode, None)
+                self._early = None
 
     def clear(self) -> None:
         """Drop everything."""
-        self.current = None
-        self._early.clear()
+        self.current = self._early = None

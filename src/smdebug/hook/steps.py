@@ -80,6 +80,16 @@ class StepHistory:
         end = LAST_STEP + 1 if self.first_step is None else self.first_step
         self._firsts[:0] = [first for first in earlier._firsts if first.number < end]
 
+    def continue_after(self, number: int, mode_steps: Mapping[ModeKeys, int]) -> None:
+        """Drop the steps after one that the job went back to, and keep the counts it had there.
+
+        Without this, a count that was known by a later step only would be lost with that step.
+        """
+        self._firsts = [first for first in self._firsts if first.number <= number]
+        counts = {mode: count for mode, count in mode_steps.items() if count >= 0}
+        if number >= 0 and self.mode_steps_at(number) != counts:
+            self._firsts += StepHistory.from_counts(number, counts)._firsts
+
     def mode_steps_at(self, number: int) -> dict[ModeKeys, int]:
         """Return the last step of every mode when a step was the last one over all modes.
 
@@ -150,6 +160,8 @@ class StepCounter:
                 None for one more than the last.
         """
         last, before = self.last(), (self.step, self.mode_step, self._last_mode)
+        if last is None:
+            self.history.continue_after(self.step, self.mode_steps)
         self.step = self.step + 1 if number is None else number
         self.mode_step = self.mode_step + 1 if number is None else number
         self.begun += 1
@@ -204,9 +216,7 @@ class StepCounter:
             return
         moved = max(self.mode_step + number - self.step, -1)
         known = {**self.mode_steps, self.mode: moved}
-        counts = {mode: min(count, number) for mode, count in known.items()}
-        self.restore(number, counts)
-        self.history = StepHistory.from_counts(number, counts)
+        self.restore(number, {mode: min(count, number) for mode, count in known.items()})
 
     def last(self) -> Step | None:
         """Return the last step over all modes; None before the first of this process."""

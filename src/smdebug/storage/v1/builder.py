@@ -12,7 +12,9 @@ import numpy as np
 from smdebug.exceptions import SMDebugError
 from smdebug.reductions import (
     REDUCTIONS_PREFIX,
+    Array,
     get_reduction_tensor_name,
+    is_short_float,
     reverse_reduction_tensor_name,
 )
 from smdebug.storage.format import records
