@@ -172,7 +172,7 @@ def test_any_order_of_calls_leaves_the_run_that_the_model_describes(tmp_path: Pa
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=5_000 if FULL else 500,
+            max_examples=5_000 if FULL else 200,
             stateful_step_count=25,
             deadline=None,
             # One at a time: shrinking a sequence takes a minute.
