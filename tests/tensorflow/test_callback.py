@@ -435,7 +435,7 @@ def test_a_tensor_without_a_value_is_refused_with_advice(tmp_path: Path) -> None
         hook.save_scalar("inside", x)
         return x
 
-    with pytest.raises(SMDebugTypeError, match=r"value must be .*inside of a graph.*outside"):
+    with pytest.raises(SMDebugTypeError, match=r"value must be .*inside a graph.*outside"):
         step(tf.constant(1.0))
 
 

@@ -59,7 +59,8 @@ class Program:
         self._folder = folder
         self._output: str | None = None
         variables = {
-            "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": str(ROOT),
+            "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1",
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
         }  # fmt: skip
         self._process = subprocess.Popen(
             [sys.executable, str(PROGRAMS / name), str(folder), *arguments],

@@ -329,7 +329,7 @@ def test_a_function_that_does_not_run_the_step(
     trial = smd.create_trial(tmp_path)
     assert trial.tensor("loss").value(0).tolist() == [7.0]
     assert "first/weights/first/kernel:0" in trial.tensor_names()
-    assert caplog.text.count("is not saved") == 1
+    assert caplog.text.count("are not saved") == 1
     assert not errors_in(caplog)
 
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 import smdebug.tensorflow as smd
 from smdebug.exceptions import InvalidCollectionConfiguration
 from smdebug.tensorflow.session import EstimatorHook, SessionHook
+from smdebug.tensorflow.session.adapter import SessionAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -619,7 +620,7 @@ def test_loops_and_branches(
     assert trial.tensor("w:0").steps() == [0, 1, 2, 3]
     assert len(trial.tensor_names(collection="gradients")) == 1
     if old:
-        assert "inside of a loop or of a branch" in caplog.text
+        assert "inside a loop or a branch" in caplog.text
 
 
 def test_branches_without_a_mark(tmp_path: Path) -> None:
@@ -660,14 +661,17 @@ def test_whatever_a_run_is_asked_for(tmp_path: Path) -> None:
 def test_a_failing_hook_does_not_fail_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Broken(SessionHook):
-        def _save(self, *args: Any) -> None:
+    class BrokenAdapter(SessionAdapter):
+        def capture(self, *args: Any, **kwargs: Any) -> Any:
             raise RuntimeError("the hook is broken")
+
+    class Broken(SessionHook):
+        adapter_class = BrokenAdapter
 
     hook = Broken(tmp_path, save_config=EVERY)
     net = Net(hook)
     assert len(run(hook, net.train, 3, net.feed)) == 3
-    assert "saving has stopped, training goes on" in caplog.text
+    assert "saving has stopped, training continues" in caplog.text
     hook.close()
     raising = Broken(tmp_path / "raise", save_config=EVERY, on_error="raise")
     with pytest.raises(RuntimeError, match="the hook is broken"):

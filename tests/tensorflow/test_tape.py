@@ -606,7 +606,7 @@ def test_what_is_no_tape_stays_as_it_is(tmp_path: Path, caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING):
         assert hook.wrap_tape(accumulator) is accumulator
         assert hook.wrap_tape(None) is None
-    assert "ForwardAccumulator is no tf.GradientTape" in caplog.text
+    assert "ForwardAccumulator, which is not a tf.GradientTape" in caplog.text
 
 
 # ---- several tapes at once
