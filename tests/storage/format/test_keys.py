@@ -27,7 +27,7 @@ from smdebug.storage.stores.base import check_key
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# A character takes up to twelve bytes in a file name, and a name may take 200.
+# Up to 12 bytes per character when percent-encoded, of the 200 that a worker may have.
 WORKERS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=16)
 STEPS = st.integers(0, 10**12 - 1)
 SEQS = st.integers(0, 10**7)
