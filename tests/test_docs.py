@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from smdebug.config import environment
-from smdebug.config import json_config as job_file
+from smdebug.config import environment, json_config
 from smdebug.config.collection import Collection
 from smdebug.config.options import HookOptions
 from smdebug.config.reduction_config import ReductionConfig
@@ -72,13 +71,13 @@ DOCUMENTED = {
     "HookOptions": {field.name for field in dataclasses.fields(HookOptions)},
     "every hook": parameters_of(BaseHook),
     "the hook for XGBoost": parameters_in(SOURCE / "xgboost" / "hook.py", "Hook"),
-    "job file": {
-        *job_file.TOP_KEYS,
-        *job_file.COLLECTION_KEYS,
-        *job_file.HOOK_PARAMETERS,
-        *job_file.COLLECTION_PARAMETERS,
+    "JSON config": {
+        *json_config.TOP_KEYS,
+        *json_config.COLLECTION_KEYS,
+        *json_config.HOOK_PARAMETERS,
+        *json_config.COLLECTION_PARAMETERS,
     },
-    "modes": {f"{key.partition('.')[0]}." for key in job_file.MODE_KEYS},
+    "modes": {f"{key.partition('.')[0]}." for key in json_config.MODE_KEYS},
 }
 
 
@@ -88,8 +87,8 @@ SECTIONS = {
     "SaveConfig": "SaveConfig: when",
     "ReductionConfig": "ReductionConfig: what",
     "Collection": "Collection: which",
-    "job file": "The job file",
-    "modes": "The job file",
+    "JSON config": "JSON config",
+    "modes": "JSON config",
 }
 
 
@@ -99,10 +98,10 @@ def test_configuration(subject: str) -> None:
     assert not missing, f"docs/configuration.md does not say what {sorted(missing)} of {subject} is"
 
 
-def test_the_job_file_of_the_page_is_one() -> None:
+def test_the_json_config_of_the_page_is_one() -> None:
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
-    job = job_file.parse_json_config(json.loads(example))
+    job = json_config.parse_json_config(json.loads(example))
     assert [collection.name for collection in job.collections] == ["weights", "losses", "relu"]
 
 

@@ -182,7 +182,7 @@ def test_it_says_that_nothing_was_trained_and_where_it_would_have_gone(tmp_path:
     ended = launch(tmp_path, "train.py")
     assert (ended.stdout, ended.returncode) == ("done\n", 0)
     assert f"saving to {tmp_path}/runs/train-" in ended.stderr
-    assert "nothing was saved: no training was seen in train.py" in ended.stderr
+    assert "nothing was saved: no training was detected in train.py" in ended.stderr
 
 
 def test_help_and_version(tmp_path: Path) -> None:

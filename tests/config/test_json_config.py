@@ -1,4 +1,4 @@
-"""The job file."""
+"""The JSON config."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"LocalPath": 5}, ["LocalPath", "string", "5"]),
     ({"LocalPath": ""}, ["LocalPath", "non-empty", "''"]),
     ({"HookParameters": []}, ["HookParameters", "object", "[]"]),
-    ({"HookParameter": {}}, ["did you mean 'HookParameters'", "'HookParameter'"]),
+    ({"HookParameter": {}}, ["Did you mean 'HookParameters'", "'HookParameter'"]),
     ({"CollectionConfigurations": {}}, ["CollectionConfigurations", "list", "{}"]),
     (one("weights"), ["CollectionConfigurations[0]", "object", "'weights'"]),
     (one({}), ["CollectionConfigurations[0]", "CollectionName", "non-empty", "None"]),
@@ -225,7 +225,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     (one({"CollectionName": 5}), ["CollectionName", "string", "5"]),
     (
         one({"CollectionName": "c", "CollectionParameter": {}}),
-        ["did you mean 'CollectionParameters'", "'CollectionParameter'"],
+        ["Did you mean 'CollectionParameters'", "'CollectionParameter'"],
     ),
     (
         one({"CollectionName": "c", "CollectionParameters": "x"}),
@@ -256,16 +256,16 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     (of_hook(flush_seconds=-1), ["flush_seconds", "seconds", "-1"]),
     (of_hook(on_error="panic"), ["on_error", "warn, raise", "'panic'"]),
     (of_hook(tensorboard_dir=""), ["tensorboard_dir", "non-empty", "''"]),
-    (of_hook(save_intervall=5), ["key", "did you mean 'save_interval'", "'save_intervall'"]),
-    (of_hook(SAVE_INTERVAL=5), ["key", "did you mean 'save_interval'", "'SAVE_INTERVAL'"]),
-    (of_hook(**{"trian.save_interval": 5}), ["did you mean 'train.save", "'trian.save_interval'"]),
-    (of_hook(reduction="min"), ["key", "did you mean 'reductions'", "'reduction'"]),
+    (of_hook(save_intervall=5), ["key", "Did you mean 'save_interval'", "'save_intervall'"]),
+    (of_hook(SAVE_INTERVAL=5), ["key", "Did you mean 'save_interval'", "'SAVE_INTERVAL'"]),
+    (of_hook(**{"trian.save_interval": 5}), ["Did you mean 'train.save", "'trian.save_interval'"]),
+    (of_hook(reduction="min"), ["key", "Did you mean 'reductions'", "'reduction'"]),
     (of_c(save_interval=0), ["collection 'c'", "CollectionParameters", "save_interval", "0"]),
     (of_c(include_regex="["), ["collection 'c'", "include_regex", "valid regular", "'['"]),
     (of_c(exclude_regex="*"), ["collection 'c'", "exclude_regex", "valid regular", "'*'"]),
     (of_c(save_histogram="x"), ["collection 'c'", "save_histogram", "true or false", "'x'"]),
     (of_c(reductions="l3"), ["collection 'c'", "reductions", "min", "'l3'"]),
-    (of_c(include_regx="a"), ["collection 'c'", "did you mean 'include_regex'", "'include_regx'"]),
+    (of_c(include_regx="a"), ["collection 'c'", "Did you mean 'include_regex'", "'include_regx'"]),
     (
         {**of_hook(start_step=100), **of_c(end_step=50)},
         ["collection 'c'", "mode train", "end_step", "start_step", "50", "100"],
@@ -288,7 +288,7 @@ def test_a_foreign_key_is_ignored_with_one_warning(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING, "smdebug.config"):
         parse_json_config({"HookParameters": {"colour": 1, "flavour": 2}, "S3Path": "s3://x"}, "f")
     assert [record.getMessage() for record in caplog.records] == [
-        "f: HookParameters: unknown keys are ignored: colour, flavour"
+        "f: HookParameters: ignoring unknown keys: colour, flavour"
     ]
 
 

@@ -155,7 +155,7 @@ def test_json_round_trip(config: ReductionConfig) -> None:
 
 @pytest.mark.parametrize("key", ["reduction", "save_raw_tensors"])
 def test_a_misspelt_key_is_suggested(key: str) -> None:
-    with pytest.raises(SMDebugValueError, match=f"{key}.*did you mean"):
+    with pytest.raises(SMDebugValueError, match=f"{key}.*Did you mean"):
         ReductionConfig.from_dict({key: "min"})
 
 

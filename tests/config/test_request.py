@@ -1,4 +1,4 @@
-"""The form of a request to SageMaker: a job file as its Python SDK makes it, all in strings."""
+"""The form of a request to SageMaker: a JSON config as its Python SDK makes it, all in strings."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_where_the_run_goes(
     ("data", "expected"),
     [
         ({"S3OutputPath": 5}, ["the dict", "S3OutputPath", "string", "5"]),
-        ({"S3OutputpPath": "s3://x/y"}, ["S3OutputpPath", "did you mean 'S3OutputPath'"]),
+        ({"S3OutputpPath": "s3://x/y"}, ["S3OutputpPath", "Did you mean 'S3OutputPath'"]),
         ({"DebugHookConfig": [1]}, ["DebugHookConfig must be a dict", "[1]"]),
         ({"DebugHookConfig": {"HookParameters": {"save_interval": "often"}}}, ["'often'"]),
         ({"HookParameters": {"save_interval": ""}}, ["save_interval", "''"]),

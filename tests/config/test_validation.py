@@ -34,7 +34,7 @@ def test_unknown_keys() -> None:
     known = ("save_interval", "LocalPath")
     assert validation.unknown_keys(["save_interval", "colour"], known) == ["colour"]
     with pytest.raises(
-        SMDebugValueError, match=r"'localPath' is unknown; did you mean 'LocalPath'"
+        SMDebugValueError, match=r"Unknown key 'localPath'. Did you mean 'LocalPath'"
     ):
         validation.unknown_keys(["localPath"], known)
 

@@ -255,7 +255,7 @@ def test_rules_of_a_file(tmp_path: Path) -> None:
     [
         ("{", ["job.json", "JSON"]),
         ('{"HookParameters": {"save_interval": "often"}}', ["save_interval", "'often'"]),
-        ('{"HookParameters": {"save_intervall": 1}}', ["save_intervall", "did you mean"]),
+        ('{"HookParameters": {"save_intervall": 1}}', ["save_intervall", "Did you mean"]),
         ('{"HookParameters": {"reductions": "average"}}', ["reductions", "average"]),
         ('{"CollectionConfigurations": [{}]}', ["CollectionConfigurations[0]", "CollectionName"]),
         (

@@ -1,4 +1,4 @@
-"""`smdebug run`: an unmodified script, with a hook on what it trains."""
+"""`smdebug run`: zero-code instrumentation of a training script."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from smdebug.instrument.job import InstrumentedJob
 
 _HELP = (
-    "Runs a training script, unmodified, with a hook on what it trains.\n\n"
-    "PyTorch (also Lightning, Hugging Face, accelerate), Keras, XGBoost and MXNet Gluon are found "
-    "by themselves. What stands behind the script are its own arguments.\n\n"
+    "Runs a training script with a hook on the model it trains, without code changes.\n\n"
+    "PyTorch (also Lightning, Hugging Face, accelerate), Keras, XGBoost and MXNet Gluon are "
+    "detected. Arguments after the script are passed to it.\n\n"
     "Examples:\n\n"
     "    smdebug run --save weights,gradients --every 100 -- train.py --epochs 3\n\n"
     "    smdebug run --rules VanishingGradient,NonFinite --stop -- train.py\n\n"
@@ -40,11 +40,11 @@ _HELP = (
 
 @dataclass
 class Launch:
-    """A program, and what is to be saved of it.
+    """A program, and the configuration of its hook.
 
     Args:
         program: the program.
-        description: what a job file says; None to run the program alone.
+        description: the contents of a JSON config; None to run the program without a hook.
     """
 
     program: Program
@@ -77,8 +77,8 @@ class Launch:
             return
         if job.hook is None:
             say(
-                f"nothing was saved: no training was seen in {self.program.name}; smdebug run "
-                "knows PyTorch, Keras, XGBoost and MXNet Gluon, in the process of the script itself"
+                f"nothing was saved: no training was detected in {self.program.name}; smdebug run "
+                "supports PyTorch, Keras, XGBoost and MXNet Gluon, in the process of the script"
             )
         else:
             say(f"{job.hook.stats().saved_steps} steps saved in {job.hook.out_dir}")
@@ -90,11 +90,11 @@ def run(
         list[str], typer.Argument(help="The script and its arguments.", metavar="SCRIPT")
     ],
     config: Annotated[
-        Path | None, typer.Option(help="A job file (JSON); the other options go over it.")
+        Path | None, typer.Option(help="A JSON config; the other options override it.")
     ] = None,
     out: Annotated[
         str | None,
-        typer.Option(help="Where the run goes: a directory or URL. [default: runs/SCRIPT-TIME]"),
+        typer.Option(help="The directory or URL of the run. [default: runs/SCRIPT-TIME]"),
     ] = None,
     save: Annotated[
         str | None,
@@ -105,30 +105,31 @@ def run(
     ] = None,
     reductions: Annotated[
         str | None,
-        typer.Option(help="Numbers to save instead of tensors, with commas: mean,l2_norm."),
+        typer.Option(help="Reductions to save instead of tensors, with commas: mean,l2_norm."),
     ] = None,
     rules: Annotated[
-        str | None, typer.Option(help="Rules to evaluate meanwhile: NonFinite,LossNotDecreasing.")
+        str | None,
+        typer.Option(help="Rules to evaluate during training: NonFinite,LossNotDecreasing."),
     ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop when a rule finds something.")] = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")
+        bool, typer.Option("--resume", help="Continue the run in --out, if there is one.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the run in --out, if there is one.")
     ] = False,
     module: Annotated[
-        bool, typer.Option("-m", help="SCRIPT is the name of a module, as behind python -m.")
+        bool, typer.Option("-m", help="SCRIPT is the name of a module, as in python -m.")
     ] = False,
 ) -> None:
-    # The help is that of _HELP; a docstring here would be shown in its place.
+    # The help is _HELP; a docstring here would replace it.
     if program[0] == "-m":
         module, program = True, program[1:]
     if not program:
-        raise SMDebugValueError("-m must be followed by the name of a module, got nothing")
+        raise SMDebugValueError("-m must be followed by the name of a module")
     target = Program(program[0], program[1:], is_module=module)
     target.check()
     description = None
@@ -144,15 +145,15 @@ def run(
             "overwrite": True if overwrite else None,
         }
         _lay_over(description, parameters, save)
-        chosen = _choose_place(description, out, target)
+        chosen = _choose_location(description, out, target)
         options = parse_json_config(description, "smdebug run").options
         for rule in options.rules:
-            # Here, and not when training begins.
+            # Now, and not when training begins.
             RuleSpec(rule).needs()
         _require_free(options)
         if chosen:
             say(f"saving to {description['LocalPath']}")
-    # Not run in here: the parser of the command line would meet what the script raises.
+    # Run later: here the command line parser would catch the exceptions of the script.
     context.obj.append(Launch(target, description))
 
 
@@ -160,7 +161,7 @@ run.__doc__ = _HELP
 
 
 def _lay_over(description: dict[str, Any], parameters: dict[str, Any], save: str | None) -> None:
-    """Puts what the command line says over what the job file does."""
+    """Override parameters of the JSON config by those of the command line."""
     hook = dict(description.get("HookParameters") or {})
     hook.update({key: value for key, value in parameters.items() if value is not None})
     names = [] if save is None else [each.strip() for each in save.split(",")]
@@ -185,26 +186,25 @@ def _require_free(options: HookOptions) -> None:
         )
 
 
-def _choose_place(description: dict[str, Any], out: str | None, program: Program) -> bool:
-    """Says where the run goes; True if nobody else had."""
-    told = out or description.get("LocalPath")
-    if told is not None:
-        description["LocalPath"] = _absolute(told)
-    if told or description.get("S3OutputPath") or environment.in_sagemaker():
+def _choose_location(description: dict[str, Any], out: str | None, program: Program) -> bool:
+    """Set the directory of the run; return whether it is the default one."""
+    given = out or description.get("LocalPath")
+    if given is not None:
+        description["LocalPath"] = _absolute(given)
+    if given or description.get("S3OutputPath") or environment.in_sagemaker():
         return False
     if environment.distributed_rank()[1] > 1:
         raise SMDebugValueError(
-            "--out must be given when a job has several processes, got none: they have to agree "
-            "on it"
+            "--out is required for a job of several processes, which have to agree on it"
         )
     name = program.name if program.is_module else Path(program.name).stem
-    place = f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    description["LocalPath"] = _absolute(place)
+    location = f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    description["LocalPath"] = _absolute(location)
     return True
 
 
-def _absolute(place: Any) -> Any:
-    """A directory wherever the script goes; what is no directory is for others to judge."""
-    if not isinstance(place, str) or "://" in place:
-        return place
-    return str(Path(place).expanduser().absolute())
+def _absolute(location: Any) -> Any:
+    """Return the absolute path of a directory, which a script may leave; URLs stay."""
+    if not isinstance(location, str) or "://" in location:
+        return location
+    return str(Path(location).expanduser().absolute())

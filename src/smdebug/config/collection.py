@@ -1,4 +1,4 @@
-"""Which tensors belong together, and how they are saved."""
+"""Collections: named groups of tensors with their own save schedule and reductions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CollectionKeys:
-    """The names of the collections the library knows."""
+    """The names of the built-in collections."""
 
     DEFAULT = "default"
     ALL = "all"
@@ -55,11 +55,11 @@ SCALAR_COLLECTIONS = {
     _K.AVERAGE_SHAP,
 }
 SUMMARIES_COLLECTIONS = {_K.TENSORFLOW_SUMMARIES}
-# Always saved raw: a reduction or a histogram of one number says nothing.
+# Always saved raw: a reduction or a histogram of one number is useless.
 NON_REDUCTION_COLLECTIONS = SCALAR_COLLECTIONS | SUMMARIES_COLLECTIONS
 NON_HISTOGRAM_COLLECTIONS = SCALAR_COLLECTIONS | SUMMARIES_COLLECTIONS
 
-# What each framework registers without being asked. These may be empty of regexes and names.
+# The collections that each framework registers. They may have neither regexes nor names.
 DEFAULT_PYTORCH_COLLECTIONS = {
     *(_K.ALL, _K.DEFAULT, _K.WEIGHTS, _K.BIASES, _K.GRADIENTS, _K.LOSSES, _K.SCALARS),
 }
@@ -85,15 +85,15 @@ _OLD_NAMES = {"bias": _K.BIASES}
 
 
 def collection_name(name: str) -> str:
-    """Returns the present name of a collection: `bias` was the name of `biases` once."""
+    """Return the current name of a collection: `biases` used to be `bias`."""
     return _OLD_NAMES.get(name, name)
 
 
 class Collection:
-    """A named set of tensors with its own schedule and reductions.
+    """A named group of tensors with its own save schedule and reductions.
 
-    A tensor belongs to it when its name is among `tensor_names` or one of the regexes is found in
-    it, and no regex of `exclude_regex` is. (More than twenty methods: a third are older spellings.)
+    A tensor belongs to it if its name is in `tensor_names` or matches `include_regex`, and does not
+    match `exclude_regex`. (A third of the methods are the names that early releases had.)
 
     Args:
         name: the name of the collection.
@@ -102,7 +102,7 @@ class Collection:
         reduction_config: what to save of the tensors; the hook's when None.
         save_config: when to save them; the hook's when None.
         save_histogram: whether TensorBoard gets histograms of them.
-        exclude_regex: regexes of tensor names that do not belong to it, whatever else says so.
+        exclude_regex: regexes of tensor names that do not belong to it; they win.
 
     Raises:
         SMDebugValueError: a regex that cannot be compiled.
@@ -157,19 +157,19 @@ class Collection:
         return {name: value for name, value in vars(self).items() if name != "_observer"}
 
     def include(self, include_regex: Any) -> None:
-        """Adds regexes: a string, an object with a `name`, or lists of them."""
+        """Add regexes: a string, an object with a `name`, or lists of them."""
         self.include_regex.extend(self._checked("include_regex", include_regex))
 
     def exclude(self, exclude_regex: Any) -> None:
-        """Adds regexes of tensors to leave out: a string or lists of strings."""
+        """Add regexes of tensors to exclude: a string or lists of strings."""
         self.exclude_regex.extend(self._checked("exclude_regex", exclude_regex))
 
     def add(self, tensor_names: Any) -> None:
-        """Adds tensor names: a string, an object with a `name`, or lists of them."""
+        """Add tensor names: a string, an object with a `name`, or lists of them."""
         self._tensor_names.update(validation.names(self._key("tensor name"), tensor_names))
 
     def matches(self, tensor_name: str) -> bool:
-        """Tells whether a tensor of this name belongs to the collection."""
+        """Return whether a tensor of this name belongs to the collection."""
         if self._found("exclude_regex", tensor_name):
             return False
         return tensor_name in self._tensor_names or self._found("include_regex", tensor_name)
@@ -197,7 +197,7 @@ class Collection:
         self._patterns.update(regexes)
 
     def is_empty(self) -> bool:
-        """Tells whether the collection names no tensor at all."""
+        """Return whether the collection has neither regexes nor tensor names."""
         return not self.include_regex and not self._tensor_names
 
     @property
@@ -215,25 +215,25 @@ class Collection:
         self._tensor_names = set(validation.names(self._key("tensor_names"), names))
 
     def add_tensor_name(self, tname: str) -> None:
-        """Adds one tensor name."""
+        """Add one tensor name."""
         self.add(tname)
 
     def remove_tensor_name(self, tname: str) -> None:
-        """Removes a tensor name; one that is not there is no error."""
+        """Remove a tensor name if it is there."""
         self._tensor_names.discard(tname)
 
     def has_tensor_name(self, tname: str) -> bool:
-        """Tells whether the exact name was added; `matches` also looks at the regexes."""
+        """Return whether the exact name was added; `matches` uses the regexes as well."""
         return tname in self._tensor_names
 
     @property
     def save_config(self) -> SaveConfig | None:
-        """When to save; None means as the hook says. Takes a SaveConfig or a dict of modes."""
+        """When to save: a SaveConfig or a dict of modes; the hook's when None."""
         return self._save_config
 
     @save_config.setter
     def save_config(self, save_config: SaveConfig | Mapping[Any, Any] | None) -> None:
-        # A bare SaveConfigMode does not say for which modes it is meant.
+        # A SaveConfigMode alone has no mode.
         if isinstance(save_config, SaveConfigMode) or not isinstance(
             save_config, SaveConfig | Mapping | None
         ):
@@ -245,7 +245,7 @@ class Collection:
 
     @property
     def reduction_config(self) -> ReductionConfig | None:
-        """What to save of each tensor; None means as the hook says."""
+        """What to save of each tensor; the hook's when None."""
         return self._reduction_config
 
     @reduction_config.setter
@@ -258,10 +258,10 @@ class Collection:
         self._reduction_config = reduction_config
 
     def fill_from(self, save_config: SaveConfig, reduction_config: ReductionConfig) -> None:
-        """Takes from the hook what the collection leaves open.
+        """Set the configurations that are None to those of the hook.
 
-        Configurations are not mixed field by field: only a whole one that is None, or a mode of
-        the schedule that is None, comes from the hook. Collections of numbers are always raw.
+        Configurations are not merged field by field: only one that is None, or a mode of the save
+        schedule that is None, is the hook's. Collections of scalars are always saved raw.
         """
         own = self._save_config
         self._save_config = save_config if own is None else own.merged_with(save_config)
@@ -273,7 +273,7 @@ class Collection:
             self.save_histogram = False
 
     def overlay(self, other: Collection) -> None:
-        """Adds the regexes and names of another collection; the configurations it has win."""
+        """Add the regexes and names of another collection; its configurations win."""
         self.include([regex for regex in other.include_regex if regex not in self.include_regex])
         self.exclude([regex for regex in other.exclude_regex if regex not in self.exclude_regex])
         self._tensor_names |= other.tensor_names
@@ -282,7 +282,7 @@ class Collection:
         self.save_histogram = self.save_histogram and other.save_histogram
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Returns the entry of a collections file; `exclude_regex` only when there is one."""
+        """Return the entry of a collections file; `exclude_regex` only if there is one."""
         save, reduction = self._save_config, self._reduction_config
         fields: dict[str, Any] = {
             "name": self.name,
@@ -297,12 +297,12 @@ class Collection:
         return fields
 
     def to_json(self) -> str:
-        """Returns `to_json_dict` as JSON text."""
+        """Return `to_json_dict` as JSON."""
         return json.dumps(self.to_json_dict())
 
     @classmethod
     def from_dict(cls, params: Mapping[str, Any]) -> Collection:
-        """Makes a collection from an entry of a collections file; unknown keys are passed over."""
+        """Make a collection from an entry of a collections file; unknown keys are ignored."""
         params = validation.mapping("collection", params)
         if "name" not in params:
             raise SMDebugValueError(
@@ -317,39 +317,39 @@ class Collection:
             save_histogram=params.get("save_histogram", True),
             exclude_regex=params.get("exclude_regex"),
         )
-        # A stored run may hold both `bias` and `biases`; neither may hide the other.
+        # A run may have both `bias` and `biases`.
         collection.name = params["name"]
         return collection
 
     @classmethod
     def from_json(cls, json_str: str) -> Collection:
-        """Reads what `to_json` wrote."""
+        """Read what `to_json` wrote."""
         return cls.from_dict(parse_strictly("collection", json_str))
 
     # The method names of early releases.
 
     def get_include_regex(self) -> list[str]:
-        """Returns `include_regex`."""
+        """Return `include_regex`."""
         return self.include_regex
 
     def get_tensor_names(self) -> set[str]:
-        """Returns `tensor_names`."""
+        """Return `tensor_names`."""
         return self.tensor_names
 
     def get_save_config(self) -> SaveConfig | None:
-        """Returns `save_config`."""
+        """Return `save_config`."""
         return self.save_config
 
     def set_save_config(self, save_config: SaveConfig | Mapping[Any, Any] | None) -> None:
-        """Sets `save_config`."""
+        """Set `save_config`."""
         self.save_config = save_config
 
     def get_reduction_config(self) -> ReductionConfig | None:
-        """Returns `reduction_config`."""
+        """Return `reduction_config`."""
         return self.reduction_config
 
     def set_reduction_config(self, reduction_config: ReductionConfig | None) -> None:
-        """Sets `reduction_config`."""
+        """Set `reduction_config`."""
         self.reduction_config = reduction_config
 
     def _key(self, argument: str) -> str:
@@ -362,7 +362,7 @@ class Collection:
         return regexes
 
     def _pattern(self, argument: str, regex: str) -> re.Pattern[str] | UntrustedRegex:
-        # Looked up, not kept in a list: scripts append to include_regex, which is a plain list.
+        # Compiled when needed: scripts append to include_regex, which is a plain list.
         if regex not in self._patterns:
             self._patterns[regex] = validation.regex(self._key(argument), regex)
         return self._patterns[regex]

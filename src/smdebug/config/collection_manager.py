@@ -1,4 +1,4 @@
-"""All collections of a hook or of a run."""
+"""The collections of a hook or of a run."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _NEAR = 0.85
 
 
 class CollectionManager:
-    """Collections by name, and the metadata that goes with them into the collections file.
+    """Collections by name, and the metadata of the collections file.
 
     Args:
-        collections: those to start with.
+        collections: the first collections.
 
     Attributes:
-        collections: name to collection, in the order they were added.
-        collection_class: what `create_collection` makes; a framework sets its own.
+        collections: collections by name, in the order they were added.
+        collection_class: the class of new collections; a framework sets its own.
 
     Example:
         >>> manager = CollectionManager()
@@ -54,7 +54,7 @@ class CollectionManager:
             self.add(collection)
 
     def create_collection(self, name: str) -> Collection:
-        """Returns the collection of this name, made now if there is none."""
+        """Return the collection of this name; create it if there is none."""
         exact = validation.text("collection name", name)
         name = exact if exact in self.collections else collection_name(exact)
         if name not in self.collections:
@@ -62,7 +62,7 @@ class CollectionManager:
         return self.collections[name]
 
     def add(self, arg: str | Collection) -> None:
-        """Adds a collection; one of the same name is replaced. A string makes an empty one."""
+        """Add a collection; one of the same name is replaced. A string makes an empty one."""
         if isinstance(arg, Collection):
             self._put(arg)
         elif isinstance(arg, str):
@@ -86,14 +86,14 @@ class CollectionManager:
             collection.observe(observer)
 
     def get(self, name: str, create: bool = True) -> Collection:
-        """Returns a collection.
+        """Return a collection.
 
         Args:
             name: its name; `bias` finds `biases`.
-            create: make it when it is not there.
+            create: create it if there is none.
 
         Raises:
-            SMDebugValueError: it is not there, and `create` is False.
+            SMDebugValueError: there is none, and `create` is False.
         """
         if create:
             return self.create_collection(name)
@@ -107,21 +107,21 @@ class CollectionManager:
         )
 
     def overlay(self, collection: Collection) -> Collection:
-        """Lays a collection over the one of the same name, which is made if there is none."""
+        """Merge a collection into the one of the same name, which is created if there is none."""
         present = self.create_collection(collection.name)
         present.overlay(collection)
         return present
 
     def get_collections(self) -> dict[str, Collection]:
-        """Returns all collections by name."""
+        """Return all collections by name."""
         return self.collections
 
     def set_num_workers(self, num_workers: int) -> None:
-        """Sets how many workers write to the run."""
+        """Set how many workers write to the run."""
         self._meta["num_workers"] = validation.whole_number("num_workers", num_workers, minimum=1)
 
     def get_num_workers(self) -> int:
-        """Returns how many workers write to the run."""
+        """Return how many workers write to the run."""
         return int(self._meta["num_workers"])
 
     @property
@@ -130,42 +130,42 @@ class CollectionManager:
         return dict(self._meta)
 
     def update_meta(self, meta: Mapping[str, Any]) -> None:
-        """Adds metadata; what cannot be written as JSON is refused."""
+        """Add metadata, which must be JSON."""
         meta = validation.mapping("meta", meta)
         try:
             json.dumps(dict(meta))
         except (TypeError, ValueError) as error:
             raise SMDebugValueError(
-                f"meta must be what JSON can hold, got {validation.short_repr(meta)}: {error}"
+                f"meta must be JSON, got {validation.short_repr(meta)}: {error}"
             ) from error
         num_workers = meta.get("num_workers", self._meta["num_workers"])
         self._meta.update(meta)
         self.set_num_workers(num_workers)
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Returns the contents of a collections file.
+        """Return the contents of a collections file.
 
-        smdebug 1.0 refuses a file with other keys than these two.
+        smdebug 1.0 refuses a file with keys other than these two.
         """
         collections = {name: each.to_json_dict() for name, each in self.collections.items()}
         return {"collections": collections, "_meta": dict(self._meta)}
 
     def to_json(self) -> str:
-        """Returns `to_json_dict` as JSON text."""
+        """Return `to_json_dict` as JSON."""
         return json.dumps(self.to_json_dict())
 
     @classmethod
     def from_json(cls: type[_Manager], json_str: str) -> _Manager:
-        """Reads what `to_json` wrote, or smdebug 1.0.
+        """Read what `to_json` wrote, or smdebug 1.0.
 
         Raises:
-            SMDebugValueError: the text is no collections file.
+            SMDebugValueError: the string is not a collections file.
         """
         try:
             data = json.loads(json_str)
         except (TypeError, ValueError) as error:
             raise SMDebugValueError(
-                f"collections must be JSON text, got {validation.short_repr(json_str)}: {error}"
+                f"collections must be JSON, got {validation.short_repr(json_str)}: {error}"
             ) from error
         return cls.from_json_dict(data)
 
@@ -173,7 +173,7 @@ class CollectionManager:
     def from_json_dict(
         cls: type[_Manager], data: Mapping[str, Any], regexes: UntrustedRegexes | None = None
     ) -> _Manager:
-        """Makes a manager from the parsed contents of a collections file.
+        """Make a manager from the parsed contents of a collections file.
 
         Args:
             data: the contents.
@@ -198,7 +198,7 @@ class CollectionManager:
 
     @classmethod
     def load_from_string(cls: type[_Manager], s: str) -> _Manager:
-        """Does what `from_json` does."""
+        """The same as `from_json`."""
         return cls.from_json(s)
 
     def __eq__(self, other: object) -> bool:
@@ -206,7 +206,7 @@ class CollectionManager:
             return NotImplemented
         return self.to_json_dict() == other.to_json_dict()
 
-    # Equality is on contents that change.
+    # Equality is by contents, which change.
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
@@ -259,10 +259,10 @@ def _untrusted(
 
 
 def _readable(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns replacements for the parts of a stored collection that a new one may not have.
+    """Return replacements for the parts of a stored collection that are invalid now.
 
-    smdebug 1.0 accepted schedules that make no sense, and older Pythons regexes that this one
-    refuses. The run is written and its tensors are there: no reason not to read it.
+    smdebug 1.0 accepted invalid save schedules, and older versions of Python accepted regexes that
+    this one refuses. The tensors of such a run can still be read.
     """
     parsers: dict[str, Callable[[Any], object]] = {
         "save_config": SaveConfig.from_dict,

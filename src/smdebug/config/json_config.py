@@ -1,4 +1,4 @@
-"""The job file: a hook and its collections, described in JSON outside of the script."""
+"""The JSON config: a hook and its collections, described outside the script."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TOP_KEYS = ("LocalPath", "S3OutputPath", "HookParameters", "CollectionConfigurations")
-# Where a whole request to SageMaker, or its answer about a job, has what is read here.
+# Where a request to SageMaker, or its description of a job, has the JSON config.
 REQUEST_KEY = "DebugHookConfig"
 COLLECTION_KEYS = ("CollectionName", "CollectionParameters")
 _SCHEDULE_KEYS = (*SAVE_FIELDS, START_STEP_ALIAS)
@@ -48,28 +48,28 @@ COLLECTION_PARAMETERS = (
 )
 MODE_KEYS = tuple(f"{mode.name.lower()}.{key}" for mode in ModeKeys for key in _SCHEDULE_KEYS)
 
-# Other top-level keys are AWS's (S3OutputPath, RuleConfigurations, ...): only a very near miss of
-# one of ours is taken for a mistake.
+# Other top-level keys are AWS's (RuleConfigurations, ...): only one that is very similar to one of
+# ours is an error.
 _NEAR_AT_TOP = 0.85
 
 _logger = logging.getLogger("smdebug.config")
 
-# What a hook can be made from: a file, or what would be in it.
+# A file, or a dict with its contents.
 JsonConfigSource = str | Path | Mapping[str, Any]
 
-# Fields of a schedule by the mode they are for; None holds those for all modes.
+# Fields of a save schedule by mode; None has those for all modes.
 _Schedule = dict[ModeKeys | None, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class JsonConfig:
-    """What a job file says.
+    """The contents of a JSON config.
 
     Attributes:
         options: the arguments of the hook; `include_collections` holds the listed collections.
-        collections: those the file lists, to be laid over the framework's own
+        collections: the listed collections, to be merged into the framework's own
             (`CollectionManager.overlay`).
-        path: the file it came from.
+        path: the file.
     """
 
     options: HookOptions
@@ -82,16 +82,16 @@ def read_json_config(
     *,
     default_save_interval: int = DEFAULT_SAVE_CONFIG_INTERVAL,
 ) -> JsonConfig:
-    """Reads a job file.
+    """Read a JSON config.
 
     Args:
-        source: the file, or a dict with what would be in it; `SMDEBUG_CONFIG_FILE_PATH`, or
-            SageMaker's place for it, when None.
-        default_save_interval: the interval where the file gives none (XGBoost's is 10).
+        source: the file, or a dict with its contents; when None, the file that
+            `SMDEBUG_CONFIG_FILE_PATH` names, or the one where SageMaker puts it.
+        default_save_interval: the save interval if the file has none (XGBoost's is 10).
 
     Raises:
         FileNotFoundError: there is no such file.
-        SMDebugValueError: something in it makes no sense; the message names the file and the key.
+        SMDebugValueError: a key or a value is invalid; the message names the file and the key.
 
     Example:
         >>> read_json_config("job.json").options.save_config  # doctest: +SKIP
@@ -106,11 +106,11 @@ def read_json_config(
 
 def parse_json_config(
     data: Mapping[str, Any],
-    path: str = "job file",
+    path: str = "JSON config",
     *,
     default_save_interval: int = DEFAULT_SAVE_CONFIG_INTERVAL,
 ) -> JsonConfig:
-    """Makes a JsonConfig of the parsed contents of a job file; `path` is for the error messages."""
+    """Make a JsonConfig from the parsed contents of a file; `path` is for error messages."""
     with _located(path):
         data = unwrapped(data)
         validation.unknown_keys(data, TOP_KEYS, _NEAR_AT_TOP)
@@ -120,7 +120,7 @@ def parse_json_config(
     with _located(f"{path}: HookParameters"):
         _warn_of_unknown(f"{path}: HookParameters", params, HOOK_PARAMETERS)
         hook = _schedule(params)
-        # One that says nothing of steps leaves them to the rules, as a hook without one does.
+        # Without one, rules have save intervals of their own, as with a hook made in Python.
         save_config = _save_config([hook], default_save_interval) if hook else None
     collections = []
     for number, entry in enumerate(entries):
@@ -132,7 +132,7 @@ def parse_json_config(
 
 
 def unwrapped(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the part about the hook, of what may be a whole request to make a training job.
+    """Return the part about the hook of a request to SageMaker to create a training job.
 
     Example:
         >>> unwrapped({"TrainingJobName": "j", "DebugHookConfig": {"LocalPath": "run"}})
@@ -143,21 +143,21 @@ def unwrapped(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def read_tensorboard_dir(path: str | Path | None = None) -> str | None:
-    """Returns the directory a TensorBoard configuration file names; None without a file."""
+    """Return the directory a TensorBoard configuration file names; None without a file."""
     return _local_path(path or environment.tensorboard_config_file_path())
 
 
 def read_checkpoint_dir(path: str | Path | None = None) -> str | None:
-    """Returns the directory a checkpoint configuration file names; None without a file."""
+    """Return the directory a checkpoint configuration file names; None without a file."""
     return _local_path(path or environment.checkpoint_config_file_path())
 
 
 def read_json_object(path: str | Path) -> dict[str, Any]:
-    """Reads a file that holds one JSON object.
+    """Read a file that holds one JSON object.
 
     Raises:
         FileNotFoundError: there is no such file.
-        SMDebugValueError: it is no JSON object; the message says where in the file.
+        SMDebugValueError: it is not a JSON object; the message has the position in the file.
     """
     try:
         data = parse_json(Path(path).read_text(encoding="utf-8-sig"))
@@ -171,10 +171,10 @@ def read_json_object(path: str | Path) -> dict[str, Any]:
 
 
 def _out_dir(data: Mapping[str, Any]) -> str:
-    """Where the run goes.
+    """Return the directory or URL of the run.
 
     In a SageMaker job it is a local directory, which the platform copies to `S3OutputPath`.
-    Elsewhere nobody would copy it.
+    Elsewhere nothing copies it, so the run is written to `S3OutputPath` itself.
     """
     keys = ("LocalPath",) if environment.in_sagemaker() else ("LocalPath", "S3OutputPath")
     for key in keys:
@@ -193,27 +193,27 @@ def _local_path(path: str | Path) -> str | None:
 
 
 def _options(
-    place: str,
+    where: str,
     params: Mapping[str, Any],
     out_dir: str,
     save_config: SaveConfig | None,
     names: list[str],
 ) -> HookOptions:
     given = {key: params[key] for key in _PLAIN_OPTIONS if params.get(key) is not None}
-    with _located(place):
+    with _located(where):
         lists = {key: validation.comma_list(key, params.get(key)) for key in _LIST_OPTIONS}
         return HookOptions(
             out_dir=out_dir,
             save_config=save_config,
-            reduction_config=_reduction_config(place, params),
+            reduction_config=_reduction_config(where, params),
             include_regex=lists["include_regex"],
             include_collections=[*names, *lists["include_collections"]],
             **given,
         )
 
 
-def _collection_name(place: str, entry: Mapping[str, Any]) -> str:
-    with _located(place):
+def _collection_name(where: str, entry: Mapping[str, Any]) -> str:
+    with _located(where):
         validation.unknown_keys(entry, COLLECTION_KEYS, _NEAR_AT_TOP)
         return validation.text("CollectionName", entry.get("CollectionName"))
 
@@ -221,26 +221,26 @@ def _collection_name(place: str, entry: Mapping[str, Any]) -> str:
 def _collection(
     path: str, name: str, entry: Mapping[str, Any], hook: _Schedule, default_save_interval: int
 ) -> Collection:
-    place = f"{path}: collection {name!r}"
-    with _located(place):
+    where = f"{path}: collection {name!r}"
+    with _located(where):
         params = _object("CollectionParameters", entry.get("CollectionParameters"))
-    place = f"{place}: CollectionParameters"
-    with _located(place):
-        _warn_of_unknown(place, params, COLLECTION_PARAMETERS)
+    where = f"{where}: CollectionParameters"
+    with _located(where):
+        _warn_of_unknown(where, params, COLLECTION_PARAMETERS)
         own = _schedule(params)
         histogram = params.get("save_histogram")
         return Collection(
             name,
             include_regex=validation.comma_list("include_regex", params.get("include_regex")),
             exclude_regex=validation.comma_list("exclude_regex", params.get("exclude_regex")),
-            reduction_config=_reduction_config(place, params),
+            reduction_config=_reduction_config(where, params),
             save_config=_save_config([hook, own], default_save_interval) if own else None,
             save_histogram=True if histogram is None else histogram,
         )
 
 
 def _schedule(params: Mapping[str, Any]) -> _Schedule:
-    """Picks the fields of a schedule out of parameters, plain ones and those with a mode."""
+    """Return the fields of a save schedule among parameters, with and without a mode."""
     schedule: _Schedule = {}
     for key, value in params.items():
         mode_name, dot, field = key.rpartition(".")
@@ -251,7 +251,7 @@ def _schedule(params: Mapping[str, Any]) -> _Schedule:
         field = "start_step" if field == START_STEP_ALIAS else field
         if field in fields:
             raise SMDebugValueError(
-                f"{key} must not be given beside another name for it, "
+                f"{key} is another name of a parameter that is given as well, "
                 f"got {validation.short_repr(value)}"
             )
         if field in ("save_steps", "when_nan") and value is not None:
@@ -272,7 +272,7 @@ def _steps(key: str, value: object) -> list[int]:
 
 
 def _save_config(levels: list[_Schedule], default_save_interval: int) -> SaveConfig:
-    """Merges schedules field by field: a later level wins, and within one the fields of a mode."""
+    """Merge schedules field by field; later levels win, and in one level the fields of a mode."""
     configs: dict[ModeKeys, SaveConfigMode | None] = {}
     for mode in ModeKeys:
         fields: dict[str, Any] = {}
@@ -286,22 +286,22 @@ def _save_config(levels: list[_Schedule], default_save_interval: int) -> SaveCon
     return SaveConfig(configs)
 
 
-def _reduction_config(place: str, params: Mapping[str, Any]) -> ReductionConfig | None:
+def _reduction_config(where: str, params: Mapping[str, Any]) -> ReductionConfig | None:
     flags = [key for key in ("save_raw_tensor", "save_shape") if params.get(key) is not None]
     if params.get("reductions") is None:
         # As in smdebug 1.0: without `reductions` the tensor is saved raw, flags or not.
         if flags:
             names = " and ".join(flags)
-            _logger.warning("%s: %s has no effect without reductions", place, names)
+            _logger.warning("%s: %s has no effect without reductions", where, names)
         return None
     values = {key: validation.boolean(key, params[key]) for key in flags}
     return ReductionConfig.from_dict({"reductions": params["reductions"], **values})
 
 
-def _warn_of_unknown(place: str, params: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _warn_of_unknown(where: str, params: Mapping[str, Any], known: tuple[str, ...]) -> None:
     unknown = validation.unknown_keys(params, (*known, *MODE_KEYS))
     if unknown:
-        _logger.warning("%s: unknown keys are ignored: %s", place, ", ".join(unknown))
+        _logger.warning("%s: ignoring unknown keys: %s", where, ", ".join(unknown))
 
 
 def _object(key: str, value: object) -> Mapping[str, Any]:
@@ -322,9 +322,9 @@ def _entries(value: object) -> list[Mapping[str, Any]]:
 
 
 @contextlib.contextmanager
-def _located(place: str) -> Iterator[None]:
-    """Puts a place before the messages of errors; what JSON holds is a value, never a type."""
+def _located(where: str) -> Iterator[None]:
+    """Prefix the messages of errors; a wrong type in JSON is a wrong value."""
     try:
         yield
     except (SMDebugValueError, SMDebugTypeError) as error:
-        raise SMDebugValueError(f"{place}: {error}") from error
+        raise SMDebugValueError(f"{where}: {error}") from error

@@ -1,4 +1,4 @@
-"""JSON as people write it: a comma before a closing bracket is no mistake."""
+"""JSON with trailing commas, as people write it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from smdebug.exceptions import SMDebugValueError
 
 
 def parse_json(text: str) -> Any:
-    """Parses JSON that may have trailing commas.
+    """Parse JSON that may have trailing commas.
 
     Example:
         >>> parse_json('{"save_steps": [1, 2,], "note": ",]",}')
@@ -19,27 +19,27 @@ def parse_json(text: str) -> Any:
 
 
 def parse_strictly(key: str, text: str) -> Any:
-    """Parses JSON text that a program wrote.
+    """Parse JSON that a program wrote.
 
     Raises:
-        SMDebugValueError: it is not JSON; `key` says what it was meant to be.
+        SMDebugValueError: it is not JSON; `key` is its name in the message.
     """
     try:
         return json.loads(text)
     except (TypeError, ValueError) as error:
-        raise SMDebugValueError(f"{key} must be JSON text, got {text!r}: {error}") from error
+        raise SMDebugValueError(f"{key} must be JSON, got {text!r}: {error}") from error
 
 
 def without_trailing_commas(text: str) -> str:
-    """Replaces each trailing comma by a space, so that error positions stay right.
+    """Replace each trailing comma by a space, so that error positions stay right.
 
-    Commas inside strings are left alone, and so is a comma that follows no value: `[,]` and
-    `[1,,]` stay mistakes.
+    Commas in strings stay, and so does a comma that follows no value: `[,]` and `[1,,]` stay
+    errors.
     """
     out = list(text)
     in_string = escaped = False
-    before = ""  # the last character outside of strings that is no space
-    comma = -1  # position of a comma that followed a value, until something else comes
+    before = ""  # the last character outside strings that is not a space
+    comma = -1  # the position of a comma after a value, until another character follows
     for position, char in enumerate(text):
         if in_string:
             in_string = escaped or char != '"'

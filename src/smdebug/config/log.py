@@ -1,7 +1,7 @@
-"""Where the messages of the library go: to whom Python's `logging` gives them, unless asked.
+"""The log of the library, through Python's `logging`.
 
-Handlers belong to the program. The ones here are installed where the environment asks for them:
-with one of the variables `SMDEBUG_LOG_...`, or in a SageMaker job, whose log is what it prints.
+Handlers are the program's. Those here are installed only if one of the variables `SMDEBUG_LOG_...`
+is set, or in a SageMaker job, whose log is its output.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_MESSAGES = 1000
 
 
 class DuplicateLogFilter(logging.Filter):
-    """Lets the same message of the same place through three times, and no more.
+    """Lets the same message of the same logger through three times.
 
     Example:
         >>> record = logging.makeLogRecord({"msg": "again"})
@@ -38,12 +38,12 @@ class DuplicateLogFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        # Those that were not met for long are forgotten, so that a job of weeks stays small.
+        # Bounded, so that a job of weeks needs no more memory.
         self._times: OrderedDict[tuple[str, int, str], int] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tells whether a message is shown."""
-        # The text with its values: another step, or another tensor, is another message.
+        """Return whether a message is shown."""
+        # With its arguments: a message about another step or tensor is another one.
         key = record.name, record.levelno, record.getMessage()
         times = self._times.pop(key, 0) + 1
         self._times[key] = times
@@ -93,7 +93,7 @@ class WarnOnce:
 
 
 class HarmlessFilter(logging.Filter):
-    """Takes what a terminal would obey out of messages: they name tensors, files and workers.
+    """Escapes control characters in messages, which have the names of tensors and files.
 
     Example:
         >>> record = logging.makeLogRecord({"msg": "tensor %s", "args": ("loss\\x1b[2J",)})
@@ -102,7 +102,7 @@ class HarmlessFilter(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Lets every message through, changed where it must be."""
+        """Escape a message, and let it through."""
         if isinstance(record.args, tuple) and any(map(_is_risky, record.args)):
             record.args = tuple(
                 harmless(each) if isinstance(each, str) else each for each in record.args
@@ -125,8 +125,8 @@ def _lines(text: str) -> str:
 
 
 def make_harmless() -> None:
-    """Has the loggers of the library say nothing that a terminal would obey, whoever shows it."""
-    # Of each one: a filter of a logger does not see the messages of the loggers below it.
+    """Escape control characters in all messages of the library, whichever handler shows them."""
+    # On each logger: a filter does not see the messages of child loggers.
     for part in _PARTS:
         logger = logging.getLogger(f"{LOGGER_NAME}{part}")
         if not any(isinstance(each, HarmlessFilter) for each in logger.filters):
@@ -134,7 +134,7 @@ def make_harmless() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Puts the context into each line: at that moment, because a process may have been forked."""
+    """Adds the context to each line, computed each time because a process may be forked."""
 
     def format(self, record: logging.LogRecord) -> str:
         vars(record)["context"] = environment.log_context()
@@ -147,10 +147,10 @@ class _BelowErrors(logging.Filter):
 
 
 def install_log() -> None:
-    """Installs handlers on the library's logger if the environment asks for them, once.
+    """Install handlers on the library's logger, once, if the environment asks for them.
 
     Raises:
-        SMDebugValueError: a variable has a value that cannot be understood.
+        SMDebugValueError: a variable has an invalid value.
     """
     logger = logging.getLogger(LOGGER_NAME)
     installed = any(isinstance(each.formatter, _Formatter) for each in logger.handlers)
@@ -160,14 +160,14 @@ def install_log() -> None:
     for handler in _stream_handlers():
         _add(logger, handler)
     logger.setLevel(_OFF if level == "off" else level.upper())
-    # Otherwise a program that has handlers of its own shows everything twice.
+    # A program with handlers of its own would show everything twice.
     logger.propagate = False
     path = environment.log_path()
     if path is not None:
         try:
             _add(logger, logging.FileHandler(path, encoding="utf-8"))
         except OSError as error:
-            logger.warning("SMDEBUG_LOG_PATH must be a file that can be written, got %s", error)
+            logger.warning("Cannot write to SMDEBUG_LOG_PATH: %s", error)
 
 
 def _stream_handlers() -> list[logging.Handler]:
@@ -182,6 +182,6 @@ def _stream_handlers() -> list[logging.Handler]:
 
 def _add(logger: logging.Logger, handler: logging.Handler) -> None:
     handler.setFormatter(_Formatter(_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
-    # On the handlers: a filter of a logger does not see the messages of the loggers below it.
+    # On the handlers: a logger's filter does not see the messages of child loggers.
     handler.addFilter(DuplicateLogFilter())
     logger.addHandler(handler)

@@ -72,7 +72,7 @@ def _collection_names(key: str, value: object) -> tuple[str, ...]:
 
 
 def rule_list(value: object) -> tuple[Any, ...]:
-    """Returns rules as a tuple: one, several, or names in a string with commas.
+    """Return rules as a tuple: one rule, several, or a string of names with commas.
 
     Example:
         >>> rule_list("NonFinite, TensorVariance:tensor_regex=a,b")
@@ -81,10 +81,10 @@ def rule_list(value: object) -> tuple[Any, ...]:
     if value is None:
         return ()
     if isinstance(value, str):
-        # A rule's name begins with a capital, or stands in a file; other commas are of parameters.
+        # A rule's name begins with a capital letter or a file; other commas separate parameters.
         parts = re.split(r",(?=\s*(?:[A-Z]\w*(?![\w=])|[^,:=]+\.py:))", value)
         return tuple(part.strip() for part in parts if part.strip())
-    # A name with its parameters is one rule, not two.
+    # A pair of a name and parameters is one rule, not two.
     one = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping)
     if one or isinstance(value, type | Mapping) or not isinstance(value, Iterable):
         return (value,)

@@ -1,4 +1,4 @@
-"""What to save of a tensor: itself, its shape, numbers computed from it."""
+"""What to save of a tensor: the tensor itself, its shape, reductions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNKNOWN_TO_SMDEBUG_1 = frozenset({"median", "abs_median", *COUNTS})
 
 @dataclass(frozen=True, init=False, repr=False)
 class ReductionConfig:
-    """The reductions to save, and whether the tensor and its shape are saved too.
+    """The reductions to save, and whether the tensor and its shape are saved as well.
 
     Args:
         reductions: of `min, max, mean, std, variance, sum, prod, median`, and the counts `nans,
@@ -35,11 +35,11 @@ class ReductionConfig:
         save_shape: save its shape.
 
     Attributes:
-        names: all of the reductions as the index spells them: reductions, norms, abs_reductions,
+        names: all reductions as the index spells them: reductions, norms, abs_reductions,
             abs_norms.
 
     Raises:
-        SMDebugValueError: an unknown name, or a flag that is no bool.
+        SMDebugValueError: a name is unknown, or a flag is not a bool.
 
     Example:
         >>> ReductionConfig(reductions=["min"], abs_reductions=["max"], norms=["l2"]).names
@@ -94,7 +94,7 @@ class ReductionConfig:
 
     @classmethod
     def from_dict(cls, params: Mapping[str, Any] | None) -> ReductionConfig | None:
-        """Makes a ReductionConfig from a dict as JSON holds it; None stays None.
+        """Make a ReductionConfig from a dict as JSON holds it; None stays None.
 
         Args:
             params: `reductions` (and `more_reductions`) as a comma string or a list of names, with
@@ -121,13 +121,13 @@ class ReductionConfig:
 
     @classmethod
     def from_json(cls, json_str: str) -> ReductionConfig | None:
-        """Reads what `to_json` wrote."""
+        """Read what `to_json` wrote."""
         return cls.from_dict(parse_strictly("reduction_config", json_str))
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Returns a dict that smdebug 1.0 can read.
+        """Return a dict that smdebug 1.0 can read.
 
-        The reductions it does not know stand under `more_reductions`, which it passes over.
+        Reductions that it does not know are in `more_reductions`, which it ignores.
         """
         fields: dict[str, Any] = {
             "save_raw_tensor": self.save_raw_tensor,
@@ -144,7 +144,7 @@ class ReductionConfig:
         return fields
 
     def to_json(self) -> str:
-        """Returns `to_json_dict` as JSON text."""
+        """Return `to_json_dict` as JSON."""
         return json.dumps(self.to_json_dict())
 
     def __repr__(self) -> str:
@@ -155,17 +155,19 @@ class ReductionConfig:
 
 
 def _checked(key: str, value: Iterable[str] | None, allowed: tuple[str, ...]) -> list[str]:
-    """Returns canonical names, each once; those smdebug 1.0 does not know stand last.
+    """Return canonical names, each once; those that smdebug 1.0 does not know come last.
 
-    They go to a key of their own in JSON, so only this order survives writing and reading.
+    They have a key of their own in JSON, so only this order survives writing and reading.
     """
     names: dict[str, None] = {}
     given = sorted(value) if isinstance(value, set | frozenset) else value
     for name in validation.comma_list(key, given):
         plain = name.removesuffix("_norm") if allowed is ALLOWED_NORMS else name
         if plain not in allowed:
+            near = validation.did_you_mean(name, allowed)
             raise SMDebugValueError(
-                f"{key} must be of {', '.join(allowed)}, got {validation.short_repr(name)}"
+                f"Unknown name {validation.short_repr(name)} in {key}. Choose from "
+                f"{', '.join(allowed)}.{near}"
             )
         names[canonical_reduction(plain, abs=key.startswith("abs_"))] = None
     return sorted(names, key=_UNKNOWN_TO_SMDEBUG_1.__contains__)

@@ -1,4 +1,4 @@
-"""What has to be saved so that a rule can run."""
+"""The tensors that a rule needs."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from dataclasses import dataclass
 
 from smdebug.config.collection import SM_METRIC_COLLECTIONS, CollectionKeys
 
-# How often a hook that is told no schedule saves tensors for its rules.
+# The save interval of tensors for rules, if the hook has no save_config.
 DEFAULT_RULE_INTERVAL = 10
 _REPORTED = SM_METRIC_COLLECTIONS | {CollectionKeys.SCALARS}
 
 
 @dataclass(frozen=True)
 class TensorRequirement:
-    """Tensors that a rule reads, and what it reads of them.
+    """Tensors that a rule reads, and which of their values it reads.
 
     Attributes:
-        collection: the collection they are in: one of the framework's own, or one made for them.
-        reductions: the reductions it reads.
-        raw: whether it reads the tensors themselves.
-        include_regex: names of the tensors, for a collection that the framework does not have.
+        collection: their collection: a built-in one of the framework, or one created for them.
+        reductions: the reductions that are read.
+        raw: whether the tensors themselves are read.
+        include_regex: regexes of the tensors, for a collection that the framework does not have.
         layers: kinds of layers whose inputs or outputs they are: class names in lower case, `model`
-            for what the model takes and returns, `loss` for the losses.
-        tensor: `"input"` or `"output"`, of those layers.
+            for the inputs and outputs of the model, `loss` for the losses.
+        tensor: `"input"` or `"output"` of those layers.
         index: which of several inputs or outputs; all of them when None.
-        saves: only the first so many saved steps are of use; None for all.
+        saves: how many saved steps are needed, from the first one; all of them when None.
 
     Example:
-        >>> Need("gradients", reductions=("abs_mean",)).described
+        >>> TensorRequirement("gradients", reductions=("abs_mean",)).described
         'abs_mean of the collection gradients'
     """
 
@@ -42,14 +42,14 @@ class TensorRequirement:
 
     @property
     def interval(self) -> int:
-        """How often to save when the hook is told no schedule: what training reports, always.
+        """The save interval if the hook has no save_config: 1 for losses, metrics and scalars.
 
-        Not every collection of numbers: those about features have to be computed.
+        Other collections of scalars, such as feature importances, have to be computed.
         """
         return 1 if self.collection in _REPORTED else DEFAULT_RULE_INTERVAL
 
     @property
     def described(self) -> str:
-        """What it is, in words."""
+        """A phrase that describes it in messages."""
         parts = [*self.reductions, *(["the tensors themselves"] if self.raw else [])]
         return f"{', '.join(parts) or 'anything'} of the collection {self.collection}"

@@ -1,4 +1,4 @@
-"""When to save: a schedule per mode."""
+"""When to save: a save schedule for each mode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_SAVE_CONFIG_START_STEP = 0
 DEFAULT_SAVE_CONFIG_END_STEP = None
 DEFAULT_SAVE_CONFIG_SAVE_STEPS: list[int] = []
 
-# The fields of a schedule, as dicts and JSON spell them, and the older word for one of them.
+# The fields of a save schedule in dicts and JSON, and the older name of one of them.
 SAVE_FIELDS = ("save_interval", "start_step", "end_step", "save_steps", "when_nan")
 START_STEP_ALIAS = "skip_num_steps"
 
@@ -28,12 +28,12 @@ _logger = logging.getLogger("smdebug.config")
 
 
 def check_save_field(field: str, value: object, key: str | None = None) -> Any:
-    """Returns one field of a schedule in its final type; None stays None.
+    """Return one field of a schedule in its final type; None stays None.
 
     Args:
         field: one of `SAVE_FIELDS`.
-        value: what was given for it.
-        key: how the user spelled the field, for the error message.
+        value: its value.
+        key: the name of the field in error messages.
 
     Example:
         >>> check_save_field("save_interval", "5")
@@ -63,19 +63,19 @@ def _patterns(key: str, value: object) -> list[str]:
 class SaveConfigMode:
     """The steps to save in one mode.
 
-    A step is saved when it is in `save_steps`, or when it is a multiple of `save_interval` with
-    `start_step <= step < end_step`. `end_step=0` switches the schedule off.
+    A step is saved if it is in `save_steps`, or if it is a multiple of `save_interval` with
+    `start_step <= step < end_step`. With `end_step=0` nothing is saved.
 
     Args:
-        save_interval: distance of the saved steps; 500 when None.
-        start_step: first step the interval looks at; 0 when None.
-        end_step: the interval stops before this step; never when None.
-        save_steps: further steps, whatever the interval, start and end say.
-        when_nan: regexes of tensors to watch. When one of them is not finite, the step is saved.
+        save_interval: every how many steps to save; 500 when None.
+        start_step: the first step to save; 0 when None.
+        end_step: the step before which saving stops; never when None.
+        save_steps: further steps to save, not subject to the other arguments.
+        when_nan: regexes of tensors; a step in which one of them is not finite is saved.
         skip_num_steps: older name of `start_step`.
 
     Raises:
-        SMDebugValueError: a value that makes no schedule.
+        SMDebugValueError: a value is invalid.
 
     Example:
         >>> mode = SaveConfigMode(save_interval=5, start_step=3, end_step=12, save_steps=[1, 13])
@@ -111,7 +111,7 @@ class SaveConfigMode:
         start = check_save_field("start_step", start_step, start_key)
         end = check_save_field("end_step", end_step)
         start = DEFAULT_SAVE_CONFIG_START_STEP if start is None else start
-        # 0 is how a collection that is saved by default is switched off, whatever its start.
+        # 0 switches a collection that is saved by default off.
         if end and end < start:
             raise SMDebugValueError(
                 f"end_step must be 0 (save nothing) or at least {start_key}, "
@@ -124,17 +124,17 @@ class SaveConfigMode:
         object.__setattr__(self, "end_step", end)
         steps = check_save_field("save_steps", save_steps)
         object.__setattr__(self, "_save_steps", tuple(steps or ()))
-        # Asked at every step; the list may be long.
+        # Searched at every step; the list may be long.
         object.__setattr__(self, "_step_set", frozenset(steps or ()))
         object.__setattr__(self, "when_nan", tuple(check_save_field("when_nan", when_nan) or ()))
 
     @property
     def save_steps(self) -> list[int]:
-        """The steps saved whatever the interval says (a copy)."""
+        """The further steps to save (a copy)."""
         return list(self._save_steps)
 
     def should_save_step(self, step: int) -> bool:
-        """Tells whether the schedule names this step."""
+        """Return whether this step is to be saved."""
         if step in self._step_set:
             return True
         before_end = self.end_step is None or step < self.end_step
@@ -155,16 +155,16 @@ class SaveConfigMode:
         return min(found, default=None)
 
     def watches(self, tensor_name: str) -> bool:
-        """Tells whether a value of this tensor that is not finite makes its step a saved one."""
+        """Return whether `when_nan` names this tensor."""
         return any(re.search(pattern, tensor_name) for pattern in self.when_nan)
 
     @classmethod
     def from_dict(
         cls, params: Mapping[str, Any], default_values: Mapping[str, Any] | None = None
     ) -> SaveConfigMode:
-        """Makes a schedule from its fields; those not given come from `default_values`."""
+        """Make a save schedule from its fields, with `default_values` for the others."""
         known = (*SAVE_FIELDS, START_STEP_ALIAS)
-        # A stored file may carry keys of a later version: those are passed over.
+        # A file of a later version may have other keys, which are ignored.
         validation.unknown_keys(params, known)
         given = {key: value for key, value in params.items() if key in known}
         defaults = dict(default_values or {})
@@ -173,7 +173,7 @@ class SaveConfigMode:
         return cls(**{**defaults, **given})
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Returns the fields under the names smdebug 1.0 uses; `when_nan` only when it is set."""
+        """Return the fields with the names of smdebug 1.0; `when_nan` only if it is set."""
         fields: dict[str, Any] = {
             "save_interval": self.save_interval,
             "save_steps": self.save_steps,
@@ -185,7 +185,7 @@ class SaveConfigMode:
         return fields
 
     def to_json(self) -> str:
-        """Returns the fields as JSON text."""
+        """Return the fields as JSON."""
         return json.dumps(self.to_json_dict())
 
     def __repr__(self) -> str:
@@ -196,15 +196,14 @@ class SaveConfigMode:
 class SaveConfig:
     """The steps to save, for every mode.
 
-    A mode may be left open (None): a collection then takes it from its hook, and a hook uses the
-    built-in defaults.
+    A mode may be None: a collection then uses the hook's schedule, and a hook the defaults.
 
     Args:
-        mode_save_configs: a schedule per mode. Without it all modes get the same one, made of the
-            other arguments (see `SaveConfigMode`).
+        mode_save_configs: a schedule for each mode. Without it all modes have the same one, made
+            from the other arguments (see `SaveConfigMode`).
 
     Raises:
-        SMDebugValueError: a key that is no mode, or a value that is no schedule.
+        SMDebugValueError: a key is not a mode, or a value is not a schedule.
 
     Example:
         >>> config = SaveConfig({ModeKeys.TRAIN: SaveConfigMode(save_interval=10)})
@@ -231,7 +230,7 @@ class SaveConfig:
             return
         if any(field is not None for field in fields):
             _logger.warning(
-                "SaveConfig: mode_save_configs is given, the other arguments are unused"
+                "SaveConfig: ignoring the other arguments, because mode_save_configs is given"
             )
         self.mode_save_configs = dict.fromkeys(ModeKeys)
         for mode, config in validation.mapping("mode_save_configs", mode_save_configs).items():
@@ -242,7 +241,7 @@ class SaveConfig:
 
     @classmethod
     def parse(cls, params: object) -> SaveConfig:
-        """Makes a SaveConfig of whatever a hook accepts for it.
+        """Make a SaveConfig from the argument of a hook.
 
         Args:
             params: None (the defaults), a SaveConfig, a SaveConfigMode (for all modes) or a dict
@@ -266,19 +265,19 @@ class SaveConfig:
 
     @classmethod
     def from_save_config_mode(cls, save_config_mode: SaveConfigMode) -> SaveConfig:
-        """Uses one schedule for all modes."""
+        """Make a SaveConfig with one schedule for all modes."""
         return cls(dict.fromkeys(ModeKeys, save_config_mode))
 
     @classmethod
     def from_dict(
         cls, params: Mapping[Any, Any], default_values: Mapping[str, Any] | None = None
     ) -> SaveConfig:
-        """Makes a SaveConfig from a dict.
+        """Make a SaveConfig from a dict.
 
         Args:
-            params: either the fields of one schedule for all modes, or modes (`ModeKeys.TRAIN`,
-                `"TRAIN"`, `"train"`) with a SaveConfigMode, a dict of fields or None each.
-            default_values: fields that are not given.
+            params: the fields of one schedule for all modes, or modes (`ModeKeys.TRAIN`,
+                `"TRAIN"`, `"train"`), each with a SaveConfigMode, a dict of fields or None.
+            default_values: defaults of the fields.
 
         Example:
             >>> config = SaveConfig.from_dict({"save_interval": 4})
@@ -303,26 +302,26 @@ class SaveConfig:
 
     @classmethod
     def from_json(cls, json_str: str) -> SaveConfig:
-        """Reads what `to_json` wrote."""
+        """Read what `to_json` wrote."""
         return cls.from_dict(parse_strictly("save_config", json_str))
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Returns one entry per mode name; None for a mode left open."""
+        """Return an entry for each mode name; None for a mode without a schedule."""
         return {
             mode.name: None if config is None else config.to_json_dict()
             for mode, config in self.mode_save_configs.items()
         }
 
     def to_json(self) -> str:
-        """Returns `to_json_dict` as JSON text."""
+        """Return `to_json_dict` as JSON."""
         return json.dumps(self.to_json_dict())
 
     def get_save_config(self, mode: ModeKeys) -> SaveConfigMode:
-        """Returns the schedule of a mode; the built-in defaults for a mode left open."""
+        """Return the schedule of a mode; the default one if it has none."""
         return self.mode_save_configs[_check_mode(mode)] or SaveConfigMode()
 
     def set_save_config(self, mode: ModeKeys, save_config_mode: SaveConfigMode) -> None:
-        """Replaces the schedule of a mode."""
+        """Replace the schedule of a mode."""
         _check_mode(mode)
         if not isinstance(save_config_mode, SaveConfigMode):
             raise SMDebugValueError(
@@ -332,7 +331,7 @@ class SaveConfig:
         self.mode_save_configs[mode] = save_config_mode
 
     def merged_with(self, default: SaveConfig) -> SaveConfig:
-        """Returns this configuration with its open modes taken from another one."""
+        """Return this configuration, with another one's schedule for modes that have none."""
         if all(self.mode_save_configs.values()):
             return self
         configs = {
@@ -342,15 +341,15 @@ class SaveConfig:
         return SaveConfig(configs)
 
     def merge_default_save_config(self, default_save_config: SaveConfig) -> None:
-        """Does in place what `merged_with` does in a copy."""
+        """The same as `merged_with`, in place."""
         self.mode_save_configs = dict(self.merged_with(default_save_config).mode_save_configs)
 
     def should_save_step(self, mode: ModeKeys, step: int) -> bool:
-        """Tells whether this step of this mode is to be saved; `step` counts within the mode."""
+        """Return whether a step is to be saved; `step` is counted in its mode."""
         return self.get_save_config(mode).should_save_step(step)
 
     def watches(self, mode: ModeKeys, tensor_name: str) -> bool:
-        """Tells whether `when_nan` of this mode names the tensor."""
+        """Return whether `when_nan` of this mode names this tensor."""
         return self.get_save_config(mode).watches(tensor_name)
 
     def __eq__(self, other: object) -> bool:
@@ -358,7 +357,7 @@ class SaveConfig:
             return NotImplemented
         return self.mode_save_configs == other.mode_save_configs
 
-    # Equality is on contents that set_save_config can change.
+    # Equality is by contents, which set_save_config changes.
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Which collections are saved at the steps of a mode, by schedule."""
+"""The collections of a mode by save schedule."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from smdebug.config.collection import Collection
     from smdebug.config.save_config import SaveConfigMode
 
-# Only training has them.
+# Only training has these.
 _TRAINING_ONLY = {CollectionKeys.GRADIENTS, CollectionKeys.OPTIMIZER_VARIABLES}
 
 
 def by_schedule(
     collections: Iterable[Collection], mode: ModeKeys
 ) -> list[tuple[SaveConfigMode, list[Collection]]]:
-    """The collections that a mode can have, by schedule: there are fewer schedules than those.
+    """Group the collections that a mode can have by save schedule; there are few schedules.
 
     Args:
-        collections: with their schedules filled in; one without has that of a hook.
+        collections: collections; one without a schedule has the default one.
         mode: the mode.
 
     Example:

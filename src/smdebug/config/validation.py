@@ -1,4 +1,4 @@
-"""Checks of single values; each error names the argument, what it takes and what it was given."""
+"""Checks of single values; each error has the argument, the expected value and the given one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
 
 _SHOWN_LENGTH = 120
-# Below this likeness a key is somebody else's, not a misspelt one of ours.
+# Keys that are less similar to ours are not misspelt ones.
 _NEAR = 0.7
 
 
 def short_repr(value: object) -> str:
-    """Returns the repr of a value, cut so that an error message stays readable."""
+    """Return the repr of a value, cut so that an error message stays readable."""
     text = repr(value)
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
 
@@ -35,7 +35,7 @@ def did_you_mean(given: object, known: Iterable[str], cutoff: float = _NEAR) -> 
 
 
 def whole_number(key: str, value: object, minimum: int = 0) -> int:
-    """Returns `int(value)`: `5`, `"5"` and `5.7` pass; a bool, NaN or too small a number does not.
+    """Return `int(value)`: `5`, `"5"` and `5.7` pass; a bool, NaN or too small a number does not.
 
     Example:
         >>> whole_number("save_interval", "5", minimum=1)
@@ -44,7 +44,7 @@ def whole_number(key: str, value: object, minimum: int = 0) -> int:
     try:
         if isinstance(value, bool):
             raise TypeError
-        number = int(value)  # type: ignore[call-overload]  # whatever it is, int() decides
+        number = int(value)  # type: ignore[call-overload]  # int() decides
     except (TypeError, ValueError, OverflowError):
         number = None
     if number is None or number < minimum:
@@ -54,7 +54,7 @@ def whole_number(key: str, value: object, minimum: int = 0) -> int:
 
 
 def step_list(key: str, value: object) -> list[int]:
-    """Returns a copy of a list of step numbers."""
+    """Return a copy of a list of step numbers."""
     expected = (
         f"{key} must be a list of step numbers (integers of at least 0), got {short_repr(value)}"
     )
@@ -67,7 +67,7 @@ def step_list(key: str, value: object) -> list[int]:
         except TypeError:
             step = -1
         if step < 0:
-            raise SMDebugValueError(f"{expected}: {short_repr(item)} is none")
+            raise SMDebugValueError(f"{expected}: {short_repr(item)} is not one")
         steps.append(step)
     return steps
 
@@ -75,7 +75,7 @@ def step_list(key: str, value: object) -> list[int]:
 def number(
     key: str, value: object, minimum: float | None = None, maximum: float | None = None
 ) -> float:
-    """Returns a finite number within bounds; number strings pass, bools do not.
+    """Return a finite number within bounds; number strings pass, bools do not.
 
     Example:
         >>> number("threshold", "1e-7", minimum=0)
@@ -84,7 +84,7 @@ def number(
     try:
         if isinstance(value, bool):
             raise TypeError
-        found = float(value)  # type: ignore[arg-type]  # whatever it is, float() decides
+        found = float(value)  # type: ignore[arg-type]  # float() decides
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     low = -math.inf if minimum is None else minimum
@@ -98,11 +98,11 @@ def number(
 
 
 def seconds(key: str, value: object) -> float:
-    """Returns a finite number of seconds that is not negative; number strings pass."""
+    """Return a finite number of seconds that is not negative; number strings pass."""
     try:
         if isinstance(value, bool):
             raise TypeError
-        number = float(value)  # type: ignore[arg-type]  # whatever it is, float() decides
+        number = float(value)  # type: ignore[arg-type]  # float() decides
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or number < 0:
@@ -113,7 +113,7 @@ def seconds(key: str, value: object) -> float:
 
 
 def boolean(key: str, value: object) -> bool:
-    """Returns a bool given as `True`, `1`, `"true"` (any case) and the like.
+    """Return a bool given as `True`, `1`, `"true"` (any case) and the like.
 
     Example:
         >>> boolean("save_all", "True")
@@ -127,7 +127,7 @@ def boolean(key: str, value: object) -> bool:
 
 
 def choice(key: str, value: object, allowed: Iterable[str]) -> str:
-    """Returns the value when it is one of the allowed words."""
+    """Return the value if it is one of the allowed words."""
     words = tuple(allowed)
     if not isinstance(value, str) or value not in words:
         raise SMDebugValueError(f"{key} must be one of {', '.join(words)}, got {short_repr(value)}")
@@ -135,14 +135,14 @@ def choice(key: str, value: object, allowed: Iterable[str]) -> str:
 
 
 def text(key: str, value: object) -> str:
-    """Returns the value when it is a string with something in it."""
+    """Return the value if it is a string that is not blank."""
     if not isinstance(value, str) or not value.strip():
         raise SMDebugValueError(f"{key} must be a non-empty string, got {short_repr(value)}")
     return value
 
 
 def names(key: str, value: object) -> list[str]:
-    """Flattens names: a string, an object with a `name`, or lists of them, however nested.
+    """Flatten names: a string, an object with a `name`, or lists of them, however nested.
 
     Example:
         >>> names("include_regex", ["relu", ["tanh", ("conv",)]])
@@ -170,7 +170,7 @@ def _not_none(key: str, item: object) -> object:
 
 
 def comma_list(key: str, value: object) -> list[str]:
-    """Returns the trimmed items of a comma string or of a list; empty ones are dropped.
+    """Return the trimmed items of a comma string or of a list; empty ones are dropped.
 
     Example:
         >>> comma_list("reductions", "min, max,")
@@ -189,10 +189,10 @@ def comma_list(key: str, value: object) -> list[str]:
 
 
 def regex(key: str, pattern: str) -> re.Pattern[str]:
-    """Compiles a regular expression.
+    """Compile a regular expression.
 
     Raises:
-        SMDebugValueError: `re` cannot compile it; the message repeats what `re` says.
+        SMDebugValueError: `re` cannot compile it; the message has the reason.
     """
     try:
         return re.compile(pattern)
@@ -203,18 +203,18 @@ def regex(key: str, pattern: str) -> re.Pattern[str]:
 
 
 def mapping(key: str, value: object) -> Mapping[str, Any]:
-    """Returns the value when it is a dict."""
+    """Return the value if it is a dict."""
     if not isinstance(value, Mapping):
         raise SMDebugValueError(f"{key} must be a dict (a JSON object), got {short_repr(value)}")
     return value
 
 
 def unknown_keys(given: Iterable[object], known: Iterable[str], cutoff: float = _NEAR) -> list[str]:
-    """Returns the keys that are not known ones.
+    """Return the keys that are not known ones.
 
     Raises:
-        SMDebugValueError: a key is so near a known one that it must be a typing mistake. Ignoring
-            it would save something else than was asked for.
+        SMDebugValueError: a key is so similar to a known one that it is misspelt. Ignoring it
+            would save other tensors than the user wants.
     """
     by_lower_case = {key.lower(): key for key in known}
     unknown = [str(key) for key in given if key not in by_lower_case.values()]
@@ -222,6 +222,6 @@ def unknown_keys(given: Iterable[object], known: Iterable[str], cutoff: float = 
         near = difflib.get_close_matches(key.lower(), by_lower_case, n=1, cutoff=cutoff)
         if near:
             raise SMDebugValueError(
-                f"the key {key!r} is unknown; did you mean {by_lower_case[near[0]]!r}?"
+                f"Unknown key {key!r}. Did you mean {by_lower_case[near[0]]!r}?"
             )
     return unknown

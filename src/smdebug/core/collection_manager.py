@@ -23,7 +23,7 @@ class CollectionManager(_CollectionManager):
     """
 
     def export(self, out_dir: str | os.PathLike[str], filename: str) -> None:
-        """Writes `<out_dir>/collections/000000000/<filename>`.
+        """Write `<out_dir>/collections/000000000/<filename>`.
 
         Under a temporary name first: a reader never sees half a file.
         """
@@ -36,5 +36,5 @@ class CollectionManager(_CollectionManager):
 
     @classmethod
     def load(cls, filename: str | os.PathLike[str]) -> CollectionManager:
-        """Reads a file that `export` wrote."""
+        """Read a file that `export` wrote."""
         return cls.from_json(Path(filename).read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ __all__ = ["verify_and_get_out_dir"]
 
 
 def verify_and_get_out_dir(out_dir: str | None) -> str:
-    """Returns the directory or URL with `~` expanded, if a new run may go there.
+    """Return the directory or URL with `~` expanded, if a new run may go there.
 
     Raises:
         SMDebugRuntimeError: there is none, or a finished run is there.

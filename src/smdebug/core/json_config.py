@@ -1,4 +1,4 @@
-"""The import path `smdebug.core.json_config` of smdebug 1.0: pieces of reading a job file."""
+"""The import path `smdebug.core.json_config` of smdebug 1.0: parts of reading a JSON config."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _Hook = TypeVar("_Hook", bound=_HookClass)
 
 
 def get_json_config_as_dict(json_config_path: str | Path | None = None) -> dict[str, Any]:
-    """Returns the parsed job file; `SMDEBUG_CONFIG_FILE_PATH` names it when the path is None."""
+    """Return a parsed JSON config; `SMDEBUG_CONFIG_FILE_PATH` names it when the path is None."""
     return read_json_object(json_config_path or environment.config_file_path())
 
 
 def get_include_collections(params_dict: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the collections that a parsed job file lists.
+    """Return the names of the collections that a parsed JSON config lists.
 
     Example:
         >>> get_include_collections({"CollectionConfigurations": [{"CollectionName": "weights"}]})
@@ -54,7 +54,7 @@ def get_include_collections(params_dict: Mapping[str, Any]) -> list[str]:
 
 
 def collect_hook_config_params(params_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of the hook that a parsed job file describes."""
+    """Return the arguments of the hook that a parsed JSON config describes."""
     options = parse_json_config(params_dict).options
     return {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
 
@@ -64,11 +64,11 @@ def add_collections_to_manager(
     params_dict: Mapping[str, Any],
     hook_params: Mapping[str, Any] | None = None,
 ) -> None:
-    """Lays the collections of a parsed job file over those of a manager.
+    """Merge the collections of a parsed JSON config into those of a manager.
 
     Args:
         collection_manager: the manager.
-        params_dict: the parsed job file.
+        params_dict: the parsed JSON config.
         hook_params: what `collect_hook_config_params` returned; its schedule is the one of
             collections that have none, which is otherwise left open for a hook to fill in.
     """
@@ -83,7 +83,7 @@ def create_hook_from_json_config(
     json_config_path: JsonConfigSource | None = None,
     default_values: Mapping[str, Any] | None = None,
 ) -> _Hook:
-    """Makes a hook of a class from a job file.
+    """Make a hook of a class from a JSON config.
 
     Args:
         hook_cls: the class, such as `smdebug.pytorch.Hook`.

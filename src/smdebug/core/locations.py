@@ -29,17 +29,17 @@ class TensorFileLocation:
     worker_name: str
 
     def get_file_location(self, trial_dir: str = "") -> str:
-        """Returns the path of the file."""
+        """Return the path of the file."""
         return _joined(trial_dir, classic_event_key(self.step_num, self.worker_name))
 
     @staticmethod
     def get_dir(trial_dir: str) -> str:
-        """Returns the directory of all event files."""
+        """Return the directory of all event files."""
         return _joined(trial_dir, EVENTS_PREFIX.rstrip("/"))
 
     @classmethod
     def get_step_dir_path(cls, trial_dir: str, step_num: int) -> str:
-        """Returns the directory of the event files of a step."""
+        """Return the directory of the event files of a step."""
         return cls(step_num, "worker_0").get_file_location(trial_dir).rpartition("/")[0]
 
 
@@ -55,27 +55,27 @@ class IndexFileLocationUtils:
 
     @staticmethod
     def get_index_path(path: str) -> str:
-        """Returns the directory of all index files."""
+        """Return the directory of all index files."""
         return _joined(path, INDEX_PREFIX.rstrip("/"))
 
     @staticmethod
     def get_index_prefix_for_step(step_num: int) -> str:
-        """Returns the name of the directory that has the index file of a step."""
+        """Return the name of the directory that has the index file of a step."""
         return classic_index_key(step_num, "worker_0").split("/")[1]
 
     @classmethod
     def next_index_prefix_for_step(cls, step_num: int) -> str:
-        """Returns the name of the directory that follows it."""
+        """Return the name of the directory that follows it."""
         return cls.get_index_prefix_for_step(step_num + cls.MAX_INDEX_FILE_NUM_IN_INDEX_PREFIX)
 
     @staticmethod
     def get_index_key_for_step(trial_prefix: str, step_num: int, worker_name: str) -> str:
-        """Returns the path of the index file of a step and a worker."""
+        """Return the path of the index file of a step and a worker."""
         return _joined(trial_prefix, classic_index_key(step_num, worker_name))
 
     @staticmethod
     def parse_step_from_index_file_name(index_file_name: str) -> int:
-        """Returns the step that an index file is of."""
+        """Return the step that an index file is of."""
         name = index_file_name.rpartition("/")[2]
         found = parse_index_key(f"{INDEX_PREFIX}{0:09d}/{name}")
         if found is None:
@@ -86,7 +86,7 @@ class IndexFileLocationUtils:
 
     @staticmethod
     def get_prefix_from_index_file(index_file: str) -> str:
-        """Returns the run that an index file belongs to."""
+        """Return the run that an index file belongs to."""
         prefix, found, _ = index_file.rpartition(f"/{INDEX_PREFIX}")
         if not found:
             raise SMDebugValueError(

@@ -10,7 +10,7 @@ __all__ = ["DuplicateLogFilter", "get_logger"]
 
 
 def get_logger(name: str = LOGGER_NAME) -> logging.Logger:
-    """Returns the library's logger, or another one.
+    """Return the library's logger, or another one.
 
     Handlers are installed on the library's where the environment asks for them.
 

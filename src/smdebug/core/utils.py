@@ -51,7 +51,7 @@ class FRAMEWORK(Enum):
 
 
 def is_s3(path: str) -> tuple[bool, str | None, str | None]:
-    """Tells whether a path is in S3, and names its bucket and its key.
+    """Return whether a path is in S3, and names its bucket and its key.
 
     Example:
         >>> is_s3("s3://bucket/runs/one"), is_s3("/tmp/run")
@@ -62,13 +62,13 @@ def is_s3(path: str) -> tuple[bool, str | None, str | None]:
 
 
 def ensure_dir(file_path: str, is_file: bool = True) -> None:
-    """Makes the directory of a file; with `is_file=False`, that directory itself."""
+    """Make the directory of a file; with `is_file=False`, that directory itself."""
     path = Path(file_path)
     (path.parent if is_file else path).mkdir(parents=True, exist_ok=True)
 
 
 def match_inc(tname: str, include: Iterable[str]) -> bool:
-    """Tells whether one of the regexes is found in a name.
+    """Return whether one of the regexes is found in a name.
 
     Example:
         >>> match_inc("relu_output_0", ["conv", "relu"])
@@ -78,7 +78,7 @@ def match_inc(tname: str, include: Iterable[str]) -> bool:
 
 
 def flatten(lis: Iterable[Any]) -> list[Any]:
-    """Returns the items of lists in lists.
+    """Return the items of lists in lists.
 
     Example:
         >>> flatten([1, [2, [3]]])
@@ -91,7 +91,7 @@ def flatten(lis: Iterable[Any]) -> list[Any]:
 
 
 def split(comma_separated_string: str) -> list[str]:
-    """Returns the items between commas, without spaces around them.
+    """Return the items between commas, without spaces around them.
 
     Example:
         >>> split("min, max")
@@ -101,7 +101,7 @@ def split(comma_separated_string: str) -> list[str]:
 
 
 def get_path_to_collections(directory: str) -> str:
-    """Returns the directory of the collections files of a run.
+    """Return the directory of the collections files of a run.
 
     Example:
         >>> get_path_to_collections("/tmp/run")
@@ -111,7 +111,7 @@ def get_path_to_collections(directory: str) -> str:
 
 
 def make_numpy_array(x: Any) -> Array:
-    """Turns numbers, lists and arrays into an array; one number into an array of one.
+    """Turn numbers, lists and arrays into an array; one number into an array of one.
 
     Example:
         >>> make_numpy_array(2.5)
@@ -126,7 +126,7 @@ def make_numpy_array(x: Any) -> Array:
 
 
 def parse_worker_name_from_file(filename: str) -> str:
-    """Returns the worker that wrote an event file or an index file.
+    """Return the worker that wrote an event file or an index file.
 
     Example:
         >>> parse_worker_name_from_file("events/000000000010/000000000010_worker_0.tfevents")
@@ -142,7 +142,7 @@ def parse_worker_name_from_file(filename: str) -> str:
 
 
 def get_worker_name_from_collection_file(filename: str) -> str:
-    """Returns the worker that wrote a collections file.
+    """Return the worker that wrote a collections file.
 
     Example:
         >>> get_worker_name_from_collection_file("collections/000000000/worker_0_collections.json")
@@ -158,7 +158,7 @@ def get_worker_name_from_collection_file(filename: str) -> str:
 
 
 def serialize_tf_device(device: str) -> str:
-    """Returns the name of a device of TensorFlow as it stands in the names of files.
+    """Return the name of a device of TensorFlow as it stands in the names of files.
 
     Example:
         >>> serialize_tf_device("/job:worker/replica:0/task:1/device:GPU:0")
@@ -168,5 +168,5 @@ def serialize_tf_device(device: str) -> str:
 
 
 def deserialize_tf_device(device_name: str) -> str:
-    """Does the opposite of `serialize_tf_device`; a name that is no device stays as it is."""
+    """Do the opposite of `serialize_tf_device`; a name that is no device stays as it is."""
     return worker_from_text(device_name)

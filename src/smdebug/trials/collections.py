@@ -1,4 +1,4 @@
-"""The collections of a run: one file per worker, which the job may write anew."""
+"""The collections of a run: one file per worker, which a running job rewrites."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from smdebug.exceptions import SMDebugValueError
 
 
 class RunCollections:
-    """What the collections files of all workers say.
+    """The contents of the collections files of all workers.
 
-    Collections that a script takes from here and changes keep what it did to them.
+    Changes that a script makes to collections from here are kept.
     """
 
     def __init__(self) -> None:
@@ -21,14 +21,14 @@ class RunCollections:
         self._regexes = UntrustedRegexes()
 
     def take(self, files: dict[str, dict[str, Any]]) -> None:
-        """Takes over the parsed files of the workers, as far as they are new."""
+        """Add parsed files of the workers, those that are new."""
         for worker, content in files.items():
             if self._files.get(worker) == content:
                 continue
             self._files[worker] = content
             manager = _manager(worker, content, self._regexes)
             if worker in self._managers:
-                # The job has only added names; what a script did to its collections stays.
+                # A job only adds names; the script's changes to its collections stay.
                 _add_names(self._managers[worker], manager)
             else:
                 self._managers[worker] = manager
@@ -43,7 +43,7 @@ class RunCollections:
         return sorted(self._managers)
 
     def files(self) -> dict[str, dict[str, Any]]:
-        """The parsed files of the workers, as they were taken over."""
+        """The parsed files of the workers."""
         return dict(self._files)
 
     def merged(self) -> CollectionManager:
@@ -59,8 +59,7 @@ def _manager(worker: str, content: dict[str, Any], regexes: UntrustedRegexes) ->
         return CollectionManager.from_json_dict(content, regexes)
     except RecursionError as error:
         raise SMDebugValueError(
-            f"the collections file of {worker} must hold lists of names, got lists in lists deeper "
-            "than anybody writes them"
+            f"The lists in the collections file of {worker} are nested too deeply"
         ) from error
 
 

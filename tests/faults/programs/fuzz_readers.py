@@ -204,7 +204,7 @@ def names(data: bytes) -> None:
 
 
 def job_file(data: bytes) -> None:
-    """A job file."""
+    """A JSON config."""
     JOB_FILE.write_bytes(data)
     read_json_config(JOB_FILE)
 

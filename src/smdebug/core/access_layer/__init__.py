@@ -33,12 +33,12 @@ def training_has_ended(trial_prefix: str) -> None:
 
 
 def has_training_ended(trial_prefix: str) -> bool:
-    """Tells whether a run is marked as finished."""
+    """Return whether a run is marked as finished."""
     return RunReader(open_store(trial_prefix)).finished()
 
 
 def check_dir_exists(path: str) -> None:
-    """Refuses a directory that holds a finished run.
+    """Refuse a directory that holds a finished run.
 
     Raises:
         SMDebugRuntimeError: a run has ended there.
@@ -51,7 +51,7 @@ def check_dir_exists(path: str) -> None:
 
 
 def is_rule_signalled_gracetime_passed(trial_prefix: str) -> bool:
-    """Tells whether a rule was told to stop, and its time to do so is over.
+    """Return whether a rule was asked to stop, and the grace time is over.
 
     Args:
         trial_prefix: the run that the rule looks at; the signal is the same for all of them.
@@ -68,10 +68,10 @@ def is_rule_signalled_gracetime_passed(trial_prefix: str) -> bool:
     except KeyError:
         return False
     try:
-        told = float(text)
+        asked = float(text)
     except ValueError:
         raise SMDebugValueError(
-            f"{path} must hold the time at which the rule was told to stop, in seconds since "
+            f"{path} must hold the time at which the rule was asked to stop, in seconds since "
             f"1970, got {text[:80]!r}"
         ) from None
-    return time.time() > told + environment.rule_stop_grace_seconds()
+    return time.time() > asked + environment.rule_stop_grace_seconds()

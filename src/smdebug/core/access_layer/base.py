@@ -8,7 +8,7 @@ __all__ = ["TSAccessBase"]
 
 
 class TSAccessBase(ABC):
-    """Reads what `_load` returns, piece by piece."""
+    """Reads what `_load` returns, in chunks."""
 
     def __init__(self) -> None:
         self._position = 0
@@ -17,15 +17,15 @@ class TSAccessBase(ABC):
 
     @abstractmethod
     def _load(self) -> bytes:
-        """Returns everything there is to read."""
+        """Return everything there is to read."""
 
     def ingest_all(self) -> None:
-        """Reads the whole of it; the others that read do so by themselves."""
+        """Read the whole of it; the others that read do so by themselves."""
         if self._data is None:
             self._data = self._load()
 
     def read(self, n: int) -> bytes:
-        """Returns the next `n` bytes, fewer at the end."""
+        """Return the next `n` bytes, fewer at the end."""
         self.ingest_all()
         assert self._data is not None
         found = self._data[self._position : self._position + n]

@@ -12,7 +12,7 @@ __all__ = ["SMDEBUG_TEMP_PATH_SUFFIX", "TSAccessFile", "get_temp_path"]
 
 
 def get_temp_path(file_path: str) -> str:
-    """Returns the name that a file has while it is written.
+    """Return the name that a file has while it is written.
 
     Example:
         >>> get_temp_path("run/x.json")
@@ -22,11 +22,11 @@ def get_temp_path(file_path: str) -> str:
 
 
 class TSAccessFile(TSAccessBase):
-    """Writes a file, which has its name only when it is closed; or reads one.
+    """Writes a file, which gets its name when it is closed; or reads one.
 
     Args:
         path: the file; its directory is made when there is none.
-        mode: as `open` takes it: with `r` it is read, else written anew.
+        mode: as `open` takes it: with `r` it is read, else replaced.
 
     Example:
         >>> import tempfile
@@ -54,7 +54,7 @@ class TSAccessFile(TSAccessBase):
         self._file = Path(self.temp_path).open("rb" if self._reads else "wb")  # noqa: SIM115
 
     def write(self, _str: bytes | str) -> list[int]:
-        """Writes, and returns where in the file it stands and how many bytes it is."""
+        """Write, and returns where in the file it stands and how many bytes it is."""
         data = _str.encode() if isinstance(_str, str) else _str
         start = self._position
         self._file.write(data)

@@ -33,7 +33,7 @@ class TSAccessS3(TSAccessBase):
     ) -> None:
         super().__init__()
         self.bucket_name = bucket_name
-        # S3 would keep them, and nobody would find the object again.
+        # S3 would keep them in the key, and the object would not be found again.
         self.key_name = "/".join(part for part in key_name.split("/") if part)
         self.binary = binary
         given = {"access_key_id": aws_access_key_id, "secret_access_key": aws_secret_access_key}
@@ -42,7 +42,7 @@ class TSAccessS3(TSAccessBase):
         self._chunks: list[bytes] = []
 
     def write(self, _data: bytes | str) -> list[int]:
-        """Adds data, and returns where in the object it stands and how many bytes it is."""
+        """Add data, and returns where in the object it stands and how many bytes it is."""
         data = _data.encode() if isinstance(_data, str) else bytes(_data)
         start = self._position
         self._chunks.append(data)
@@ -50,10 +50,10 @@ class TSAccessS3(TSAccessBase):
         return [start, len(data)]
 
     def flush(self) -> None:
-        """Does nothing: an object is put whole, by `close`."""
+        """Do nothing: an object is put whole, by `close`."""
 
     def close(self) -> None:
-        """Puts the object, if anything was written; a second call does nothing."""
+        """Put the object, if anything was written; a second call does nothing."""
         if not self._closed and self._chunks:
             self._store.write(self.key_name, self._chunks)
         self._closed = True

@@ -20,7 +20,7 @@ _SIDE_BY_SIDE = 16
 
 @dataclass(frozen=True)
 class ListRequest:
-    """What to list: the keys that begin with `Prefix` and sort behind `StartAfter`.
+    """What to list: the keys that begin with `Prefix` and sort after `StartAfter`.
 
     With a `Delimiter`, what follows it is left off, and each beginning is listed once.
     """
@@ -57,7 +57,7 @@ class S3Handler:
 
     @staticmethod
     def list_prefix(lr: ListRequest) -> list[str]:
-        """Returns the keys that a request is about, sorted."""
+        """Return the keys that a request is about, sorted."""
         keys = open_store(f"s3://{lr.Bucket}").list(lr.Prefix, lr.StartAfter)
         if not lr.Delimiter:
             return list(keys)
@@ -65,12 +65,12 @@ class S3Handler:
 
     @staticmethod
     def list_prefixes(list_requests: Iterable[ListRequest]) -> list[list[str]]:
-        """Returns the keys of each request."""
+        """Return the keys of each request."""
         return [S3Handler.list_prefix(request) for request in list_requests]
 
     @staticmethod
     def get_object(object_request: ReadObjectRequest) -> bytes | None:
-        """Returns the bytes of an object, or of a piece of it; None when there is none."""
+        """Return the bytes of an object, or of a piece of it; None when there is none."""
         bucket, key = _parts(object_request.path)
         start = object_request.start or 0
         try:
@@ -84,7 +84,7 @@ class S3Handler:
         use_multiprocessing: bool = True,
         n_process: int | None = None,
     ) -> list[bytes | None]:
-        """Returns what `get_object` does, for many requests.
+        """Return what `get_object` does, for many requests.
 
         Args:
             object_requests: the requests.
@@ -97,7 +97,7 @@ class S3Handler:
 
     @staticmethod
     def delete_prefix(path: str | None = None, delete_request: DeleteRequest | None = None) -> None:
-        """Deletes all objects whose keys begin with a path, or that a request is about."""
+        """Delete all objects whose keys begin with a path, or that a request is about."""
         if (path is None) == (delete_request is None):
             raise SMDebugValueError("expected either a path or a delete_request, not both")
         if path is not None:
@@ -109,7 +109,7 @@ class S3Handler:
 
     @staticmethod
     def delete_prefixes(delete_requests: Iterable[DeleteRequest]) -> None:
-        """Does what `delete_prefix` does, for many requests."""
+        """Do what `delete_prefix` does, for many requests."""
         for request in delete_requests:
             S3Handler.delete_prefix(delete_request=request)
 
