@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 import subprocess
@@ -17,6 +18,8 @@ from urllib.parse import urlsplit
 import pytest
 from tests.pages import ROOT, pages
 from tools.site_pages import target
+
+from smdebug.hook.hook import BaseHook
 
 # What a browser fetches by itself; a link is followed by the reader alone.
 FETCHING = {"audio", "embed", "iframe", "img", "input", "link", "object", "script", "source",
@@ -171,3 +174,13 @@ def test_every_method_is_among_the_public_names(path: str, site: Path) -> None:
 def own_name(value: Any) -> str:
     inner: Any = value.fget if isinstance(value, property) else value
     return str(getattr(inner, "__func__", inner).__name__)
+
+
+def test_a_hook_with_arguments_of_its_own_shows_those_of_every_hook(site: Path) -> None:
+    text = (site / "api.html").read_text(encoding="utf-8")
+    section = text.partition('id="smdebug.xgboost.Hook"')[2]
+    table = section.partition('id="smdebug.xgboost.Hook.')[0]
+    shown = re.findall(r"<td>\s*<code>(\w+)</code>\s*</td>\s*<td>\s*<code>", table)
+    shared = list(inspect.signature(BaseHook).parameters)
+    assert [name for name in shown if name in shared] == shared
+    assert {"train_data", "validation_data", "shap_samples"} < set(shown)

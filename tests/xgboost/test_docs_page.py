@@ -75,7 +75,7 @@ def test_page(tmp_path: Path) -> None:
 
 def test_every_collection_has_a_row() -> None:
     rows = rows_of("What is saved")
-    assert words(cells[0] for cells in rows) == set(smd.Hook.default_collections)
+    assert words(cells[0] for cells in rows) == set(smd.Hook.adapter_class.default_collections)
 
 
 def test_every_column_of_trees_has_a_row() -> None:

@@ -469,7 +469,7 @@ def test_the_collections_file_says_what_is_where(tmp_path: Path) -> None:
     assert sorted(file["trees"]["tensor_names"]) == sorted(TREES)
     assert file["metrics"]["tensor_names"] == file["losses"]["tensor_names"] == METRICS
     assert file["full_shap"]["tensor_names"] == []
-    for name, regexes in smd.Hook.default_collections.items():
+    for name, regexes in smd.Hook.adapter_class.default_collections.items():
         assert file[name]["include_regex"] == list(regexes), name
         for regex in regexes:
             re.compile(regex)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pickle
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ PARAMETERS = [
     "save_config", "include_regex", "include_collections", "save_all", "include_workers",
     "hyperparameters", "train_data", "validation_data",
     "worker", "format", "queue_bytes", "flush_seconds", "on_error", "rules", "on_finding",
-    "before_update", "actions", "shap_samples", "resume",
+    "before_update", "actions", "shap_samples", "resume", "overwrite",
 ]  # fmt: skip
 SIGNATURES = {
     "before_training": "self model",
@@ -242,3 +243,25 @@ def test_the_adapter_loads_no_other_framework() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True
     )
     assert done.stdout.strip() == ""
+
+
+def test_an_unpickled_hook_answers_everything_and_saves_nothing(tmp_path: Path) -> None:
+    matrix = data.matrix(10)
+    hook = smd.Hook(tmp_path / "run", hyperparameters={"eta": 0.1}, train_data=matrix)
+    copy = pickle.loads(pickle.dumps(hook))
+    assert all(hasattr(copy, name) for name in ATTRIBUTES)
+    assert [getattr(copy, name) for name in ASSIGNABLE] == [None, None, None, 10_000]
+    copy.train_data = copy.validation_data = matrix
+    copy.hyperparameters, copy.shap_samples = {"eta": 0.2}, 5
+    assert [getattr(copy, name) for name in ASSIGNABLE] == [{"eta": 0.2}, matrix, matrix, 5]
+    copy.set_mode(smd.modes.TRAIN)
+    copy.get_collection("trees").include("^tree")
+    copy.save_scalar("a", 1.0)
+    copy.save_tensor("b", [1.0])
+    copy.step = 5
+    data.train(copy, 3)
+    copy.flush()
+    copy.export_collections()
+    assert (copy.stats().saved_steps, copy.findings(), copy.rule_report()) == (0, [], None)
+    copy.close()
+    assert list(tmp_path.iterdir()) == []

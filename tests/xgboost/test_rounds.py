@@ -79,10 +79,11 @@ def test_data_that_is_replaced_or_no_longer_needed_is_let_go(tmp_path: Path) -> 
     train(hook, 2)
     gc.collect()
     assert seen() is None
-    assert hook._train is not None
-    assert len(hook._train._samples) == 1
+    data = hook._adapter.inputs.train_data
+    assert data is not None
+    assert len(data._samples) == 1
     hook.close()
-    assert not hook._train._samples
+    assert not data._samples
     # What was given is still the user's to ask for.
     assert hook.train_data.num_row() == 60
 

@@ -1016,7 +1016,7 @@ def test_training_does_not_notice_that_saving_fails(
     hook.close()
     errors = [each for each in caplog.records if each.levelno >= logging.ERROR]
     assert len(errors) == 1
-    assert "saving has stopped, training goes on" in errors[0].getMessage()
+    assert "saving has stopped, training continues" in errors[0].getMessage()
     assert "is not complete" in caplog.text
     assert create_trial(str(tmp_path / "elsewhere")).steps() == [0, 1, 2, 3]
 

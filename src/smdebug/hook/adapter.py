@@ -82,7 +82,7 @@ class Adapter:
 
     def is_tensor(self, value: Any) -> bool:
         """Return whether `capture` takes this value as it is."""
-        return isinstance(value, np.ndarray)
+        return isinstance(value, np.ndarray) and value.dtype.kind not in "OUS"
 
     def to_array(self, key: str, value: Any) -> Array:
         """Return a number or a tensor that the user passed as an array of its own.

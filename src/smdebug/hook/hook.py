@@ -6,7 +6,6 @@ It has over 400 lines because more than half of them document it.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import logging
 import math
 import time
@@ -96,13 +95,6 @@ class BaseHook:
     chief_worker = CHIEF_WORKER
     # Collections that module-level functions made for hooks to come.
     prepared: ClassVar[CollectionManager] = CollectionManager()
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Add the arguments above, which are described once, to the docstring of a hook class."""
-        super().__init_subclass__(**options)
-        own, shared = (inspect.cleandoc(each.__doc__ or "") for each in (cls, BaseHook))
-        if own and "\nArgs:" not in own:
-            cls.__doc__ = own + "\n" + "".join(shared.partition("\nArgs:")[1:])
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ import mxnet as mx
 
 from smdebug.config import validation
 from smdebug.exceptions import SMDebugTypeError
+from smdebug.hook.arguments import inherit_arguments
 from smdebug.hook.hook import BaseHook
 from smdebug.mxnet.adapter import MxnetAdapter
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from smdebug.mxnet.collection import Collection
 
 
+@inherit_arguments
 class Hook(BaseHook):
     """Saves tensors of a training job with MXNet's Gluon.
 

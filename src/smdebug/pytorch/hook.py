@@ -9,6 +9,7 @@ from torch.nn.modules.loss import _Loss
 
 from smdebug.config import validation
 from smdebug.exceptions import SMDebugTypeError
+from smdebug.hook.arguments import inherit_arguments
 from smdebug.hook.hook import BaseHook
 from smdebug.pytorch.adapter import PytorchAdapter
 
@@ -17,13 +18,14 @@ if TYPE_CHECKING:
     from smdebug.pytorch.collection import Collection
 
 
+@inherit_arguments
 class Hook(BaseHook):
     """Saves tensors out of a PyTorch training job.
 
     Every forward pass of a registered module is a step. At the steps that `save_config` names the
     hook saves what its collections hold: `weights` and `biases` (before they are updated),
     `gradients` (of that backward pass), `losses`, inputs and outputs of modules. `losses` is always
-    saved. The arguments are those of every hook: see `BaseHook`.
+    saved.
 
     Example:
         >>> hook = Hook("/tmp/run", include_collections=["gradients"])  # doctest: +SKIP

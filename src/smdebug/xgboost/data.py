@@ -1,4 +1,4 @@
-"""The data that a hook explains a model with: a matrix, or a file that holds one."""
+"""The data that the user gives a hook: a matrix, or a text file that XGBoost reads."""
 
 from __future__ import annotations
 
@@ -12,76 +12,80 @@ from xgboost import collective
 
 from smdebug.config import validation
 from smdebug.exceptions import SMDebugTypeError
-from smdebug.xgboost.source import NotAvailable, reason
+from smdebug.xgboost.source import NotAvailable, error_message
 from smdebug.xgboost.text_file import TextFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What `DMatrix.data_split_mode` says.
-_BY_COLUMNS = 1
+# The value of `DMatrix.data_split_mode` where each worker has some of the columns.
+_SPLIT_BY_COLUMN = 1
 
 _Result = TypeVar("_Result")
 
 
 class Data:
-    """A matrix that a user gave, or that will be read from a file.
+    """A matrix, or a file that is read on first use.
 
     Args:
-        key: the name of the argument, for the messages.
+        key: the name of the argument, for messages.
         given: a DMatrix, or a path with its content type.
 
     Raises:
         SMDebugTypeError: it is neither.
-        SMDebugValueError: there is no such file or content type, or the file is of another type.
+        SMDebugValueError: the file or the content type does not exist, or they do not match.
 
     Attributes:
-        given: the same.
+        given: what the user passed.
     """
 
     def __init__(self, key: str, given: Any) -> None:
         self.given = given
         self._key = key
         self._matrix: Any = None
-        self._samples: dict[int, Any] = {}
         self._file: TextFile | None = None
+        # The rows that were chosen last, by their number.
+        self._samples: dict[int, Any] = {}
         if isinstance(given, xgboost.DMatrix):
             self._matrix = given
         elif _is_file(given):
             self._file = TextFile(key, *given)
         else:
+            shown = isinstance(given, str | tuple)
             raise SMDebugTypeError(
                 f"{key} must be an xgboost.DMatrix or a tuple of a path and a content type, such "
-                f'as ("rows.csv", "csv"), got {_shown(given)}; xgboost.DMatrix(data, label) makes '
-                "a matrix of arrays and frames"
+                f'as ("rows.csv", "csv"), got '
+                f"{validation.short_repr(given) if shown else type(given).__name__}; "
+                "xgboost.DMatrix(data, label) makes a matrix of arrays and frames"
             )
 
     def matrix(self) -> Any:
-        """Returns the matrix; the first call reads it.
+        """Return the matrix; the first call reads it.
 
         Raises:
-            NotAvailable: XGBoost cannot read the file, or it holds nothing.
+            NotAvailable: XGBoost cannot read the file, or there are no rows.
         """
         if self._matrix is None:
             assert self._file is not None
             try:
-                self._matrix = _by_itself(self._file.read)
+                self._matrix = _outside_collective(self._file.read)
             except (xgboost.core.XGBoostError, OSError) as error:
                 raise NotAvailable(
-                    f"{self._key} could not be read from {self._file.place}: {reason(error)}"
+                    f"{self._key} could not be read from {self._file.path}: {error_message(error)}"
                 ) from error
         if not self._matrix.num_row():
             raise NotAvailable(f"{self._key} has no rows")
         return self._matrix
 
-    def whole(self, booster: Any) -> Any:
-        """Returns the matrix, which a model can predict.
+    def matrix_for(self, booster: Any) -> Any:
+        """Return the matrix for predictions.
 
         Args:
-            booster: the model. Columns of a file, which have no names, get those it knows.
+            booster: the model. The columns of a file, which have no names, get those of its
+                features.
 
         Raises:
-            NotAvailable: also when each worker has some of its columns only.
+            NotAvailable: as for `matrix`, and where each worker has some of the columns.
         """
         matrix = self.matrix()
         if self._file is not None and matrix.num_col() == booster.num_features():
@@ -89,75 +93,67 @@ class Data:
                 self._samples.clear()
             matrix.feature_names = booster.feature_names
             matrix.feature_types = booster.feature_types
-        if collective.is_distributed() and matrix.data_split_mode() == _BY_COLUMNS:
+        if collective.is_distributed() and matrix.data_split_mode() == _SPLIT_BY_COLUMN:
             raise NotAvailable(
-                f"of {self._key} each worker has some columns; to predict with it all workers "
-                "would have to take part"
+                f"each worker has only some of the columns of {self._key}; predictions would need "
+                "all workers"
             )
         return matrix
 
-    def forget_samples(self) -> None:
-        """Lets go of rows that were chosen."""
-        self._samples.clear()
-
     def sample(self, rows: int, booster: Any) -> Any:
-        """Returns a matrix of at most so many rows, evenly spread over all; else as `whole`."""
-        matrix = self.whole(booster)
+        """Return at most so many rows, evenly spaced, of the matrix that `matrix_for` returns."""
+        matrix = self.matrix_for(booster)
         if matrix.num_row() <= rows:
             return matrix
         if rows not in self._samples:
             chosen = np.linspace(0, matrix.num_row() - 1, rows).astype(np.int64)
-            self._samples = {rows: _by_itself(lambda: _rows(matrix, chosen))}
+            self._samples = {rows: _outside_collective(lambda: _select_rows(matrix, chosen))}
         return self._samples[rows]
 
+    def drop_samples(self) -> None:
+        """Free the rows that `sample` has chosen."""
+        self._samples.clear()
 
-def _rows(matrix: Any, rows: Any) -> Any:
-    """Some rows of a matrix, as a matrix of its own.
+
+def _select_rows(matrix: Any, rows: Any) -> Any:
+    """Return a matrix of some rows.
 
     Raises:
-        NotAvailable: none can be chosen.
+        NotAvailable: XGBoost does not support it for this matrix.
     """
     try:
         if not isinstance(matrix, xgboost.QuantileDMatrix):
             return matrix.slice(rows, allow_groups=True)
-        # Such a one cannot be sliced. What it holds predicts the same, unless it stands for names.
+        # A QuantileDMatrix has no `slice`. Its binned values give the same predictions, unless
+        # they are codes of categories.
         if matrix.get_categories().empty():
-            return _copied_rows(matrix, rows)
+            margin = matrix.get_base_margin()
+            return xgboost.DMatrix(
+                matrix.get_data()[rows],
+                base_margin=margin.reshape(matrix.num_row(), -1)[rows] if margin.size else None,
+                feature_names=matrix.feature_names,
+                feature_types=matrix.feature_types,
+                enable_categorical=True,
+            )
     except xgboost.core.XGBoostError:
-        # It is in external memory.
+        # The matrix is in external memory.
         pass
     raise NotAvailable(
-        f"no rows of train_data ({type(matrix).__name__}) can be chosen; give the hook a DMatrix "
-        f"of some rows, or shap_samples={matrix.num_row()} for all of them"
-    )
-
-
-def _copied_rows(matrix: Any, rows: Any) -> Any:
-    margin = matrix.get_base_margin()
-    return xgboost.DMatrix(
-        matrix.get_data()[rows],
-        base_margin=margin.reshape(matrix.num_row(), -1)[rows] if margin.size else None,
-        feature_names=matrix.feature_names,
-        feature_types=matrix.feature_types,
-        enable_categorical=True,
+        f"cannot select rows of train_data ({type(matrix).__name__}); give the hook a DMatrix of "
+        f"some rows, or shap_samples={matrix.num_row()} to use all of them"
     )
 
 
 def _is_file(given: Any) -> bool:
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        return False
-    return isinstance(given[0], str | os.PathLike)
+    is_pair = isinstance(given, tuple | list) and len(given) == 2
+    return is_pair and isinstance(given[0], str | os.PathLike)
 
 
-def _shown(given: Any) -> str:
-    return validation.short_repr(given) if isinstance(given, str | tuple) else type(given).__name__
+def _outside_collective(make: Callable[[], _Result]) -> _Result:
+    """Call a function that makes a matrix in this worker only.
 
-
-def _by_itself(make: Callable[[], _Result]) -> _Result:
-    """Calls a function where XGBoost's collective does not reach.
-
-    A matrix is made by all workers together: one that makes it alone breaks the training of all.
-    What connects them belongs to the thread, so another thread is alone.
+    All workers take part when a matrix is made: one alone would break the training of all. The
+    connection belongs to the thread, so the function is called in another one.
     """
     if not collective.is_distributed():
         return make()

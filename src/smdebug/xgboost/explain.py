@@ -1,4 +1,4 @@
-"""What a model says of data: predictions, and what each feature has to do with them."""
+"""Labels, predictions, and SHAP values: the contribution of each feature to a prediction."""
 
 from __future__ import annotations
 
@@ -14,57 +14,58 @@ if TYPE_CHECKING:
 
     from smdebug.reductions import Array
     from smdebug.xgboost.data import Data
-    from smdebug.xgboost.source import Named, Round
+    from smdebug.xgboost.rounds import Round
+    from smdebug.xgboost.source import Named
 
 
-class OfValidation:
-    """What there is one of for the validation data: the base of labels and predictions.
+class Labels:
+    """The labels of the validation data.
 
     Args:
         data: the validation data.
     """
 
-    what = ""
+    what = "labels"
 
     def __init__(self, data: Data | None) -> None:
-        self._given = data
+        self._data = data
 
     def names(self, round: Round) -> Iterable[str]:
         return [self.what]
 
-    @property
-    def _data(self) -> Data:
-        return _given(self._given, "validation_data")
-
-
-class Labels(OfValidation):
-    """The labels of the validation data."""
-
-    what = "labels"
-
     def tensors(self, round: Round) -> Iterator[Named]:
-        labels = self._data.matrix().get_label()
+        labels = _required(self._data, "validation_data").matrix().get_label()
         if not labels.size:
             raise NotAvailable("validation_data has no labels")
         yield self.what, labels
 
 
-class Predictions(OfValidation):
-    """What the model predicts of the validation data."""
+class Predictions:
+    """The predictions of the model for the validation data.
+
+    Args:
+        data: the validation data.
+    """
 
     what = "predictions"
 
+    def __init__(self, data: Data | None) -> None:
+        self._data = data
+
+    def names(self, round: Round) -> Iterable[str]:
+        return [self.what]
+
     def tensors(self, round: Round) -> Iterator[Named]:
-        matrix = self._data.whole(round.model)
+        matrix = _required(self._data, "validation_data").matrix_for(round.model)
         yield self.what, round.predict("validation_data", matrix)
 
 
 class Shap:
-    """What each feature contributes to predictions: the base of the sources that save it.
+    """SHAP values: the base class of the sources that save them.
 
     Args:
         data: the training data.
-        rows: of how many rows of it, at most.
+        rows: the most rows of it to use.
     """
 
     what = ""
@@ -75,18 +76,16 @@ class Shap:
 
     def names(self, round: Round) -> Iterable[str]:
         features = [""] if round.booster is None else feature_names(round.booster)
-        # A feature of that name leaves no room for the bias itself, which comes last.
+        # The bias comes last; a feature of that name takes its place.
         columns = features if BIAS in features else [*features, BIAS]
         return [f"{self.what}/{column}" for column in columns]
 
     def _contributions(self, round: Round) -> Array:
-        """Rows, then classes if there are several, then features and the bias."""
-        if "contributions" not in round.memory:
-            data = _given(self._data, "train_data").sample(self._rows, round.model)
-            found = round.predict("train_data", data, contributions=True)
-            round.memory["contributions"] = found
-        contributions: Array = round.memory["contributions"]
-        return contributions
+        """Return SHAP values by row, class if there are several, and feature with the bias last."""
+        if round.contributions is None:
+            data = _required(self._data, "train_data").sample(self._rows, round.model)
+            round.contributions = round.predict("train_data", data, contributions=True)
+        return round.contributions
 
 
 class AverageShap(Shap):
@@ -97,12 +96,12 @@ class AverageShap(Shap):
     def tensors(self, round: Round) -> Iterator[Named]:
         values = self._contributions(round)
         means = values.mean(axis=0, dtype=np.float64).astype(values.dtype)
-        for place, name in enumerate(self.names(round)):
-            yield name, np.array(means[..., place], ndmin=1)
+        for column, name in enumerate(self.names(round)):
+            yield name, np.array(means[..., column], ndmin=1)
 
 
 class FullShap(Shap):
-    """The contributions of each feature, as `full_shap/<feature>`, and all, as `full_shap`."""
+    """All contributions, as `full_shap`, and those of each feature, as `full_shap/<feature>`."""
 
     what = "full_shap"
 
@@ -113,11 +112,11 @@ class FullShap(Shap):
         values = self._contributions(round)
         whole, *columns = self.names(round)
         yield whole, values
-        for place, name in enumerate(columns):
-            yield name, np.ascontiguousarray(values[..., place])
+        for column, name in enumerate(columns):
+            yield name, np.ascontiguousarray(values[..., column])
 
 
-def _given(data: Data | None, key: str) -> Data:
+def _required(data: Data | None, key: str) -> Data:
     if data is None:
         raise NotAvailable(f"the hook was given no {key}; give it {key}=xgboost.DMatrix(...)")
     return data

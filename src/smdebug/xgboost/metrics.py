@@ -1,4 +1,4 @@
-"""What is known of a round without asking the model: its metrics, and the hyperparameters."""
+"""What is known about a round without the model: metrics and hyperparameters."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.storage.format.dtypes import check_dtype
-from smdebug.xgboost.naming import SPREAD, fit_name
+from smdebug.xgboost.naming import SPREAD, encodable
 from smdebug.xgboost.source import NotAvailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from smdebug.reductions import Array
-    from smdebug.xgboost.source import Named, Round
-
-_STRUCTURES = (Mapping, list, tuple)
+    from smdebug.xgboost.rounds import Round
+    from smdebug.xgboost.source import Named
 
 
 class Metrics:
@@ -28,39 +27,35 @@ class Metrics:
     what = "metrics"
 
     def names(self, round: Round) -> Iterable[str]:
-        found = [fit_name(f"{data}-{metric}") for data, metric in round.known_metrics]
+        names = [encodable(f"{data}-{metric}") for data, metric in round.known_metrics]
         if round.booster is None:
-            found += [f"{name}{SPREAD}" for name in found]
-        # Something that all collections of metrics match, so that a run without any is noticed.
-        return found or ["train-loss"]
+            names += [f"{name}{SPREAD}" for name in names]
+        # A name that all collections of metrics match: missing metrics are reported, then.
+        return names or ["train-loss"]
 
     def tensors(self, round: Round) -> Iterator[Named]:
         if not round.evals_log:
             raise NotAvailable(
                 "training evaluates nothing; give it data sets to evaluate, such as "
                 'evals=[(train, "train")], or eval_set in a scikit-learn estimator',
-                # A metric of one's own may be measured at some rounds only.
-                for_good=False,
+                # The user's own metric may be evaluated at some rounds only.
+                permanent=False,
             )
-        for name, number in self._numbers(round):
-            yield name, float(number)
-
-    def _numbers(self, round: Round) -> Iterator[tuple[str, float]]:
         for data, metric, value in round.metrics():
-            name = fit_name(f"{data}-{metric}")
+            name = encodable(f"{data}-{metric}")
             if isinstance(value, tuple):
-                # Cross-validation: the mean over all folds, and how far they are apart.
-                yield name, value[0]
-                yield f"{name}{SPREAD}", value[1]
+                # Cross-validation: mean and standard deviation over all folds.
+                yield name, float(value[0])
+                yield f"{name}{SPREAD}", float(value[1])
             else:
-                yield name, value
+                yield name, float(value)
 
 
 class Hyperparameters:
     """The hyperparameters, as `hyperparameters/<name>`.
 
     Args:
-        given: what the user gave; None when that is nothing.
+        given: what the user passed; None for nothing.
     """
 
     what = "hyperparameters"
@@ -69,30 +64,28 @@ class Hyperparameters:
         self._given = given
 
     def names(self, round: Round) -> Iterable[str]:
-        return [fit_name(f"hyperparameters/{key}") for key in self._given or {"": None}]
+        return [encodable(f"hyperparameters/{key}") for key in self._given or {"": None}]
 
     def tensors(self, round: Round) -> Iterator[Named]:
         if self._given is None:
             raise NotAvailable("the hook was given none; give it hyperparameters=params")
         for key, value in self._given.items():
-            yield fit_name(f"hyperparameters/{key}"), _as_array(value)
+            yield encodable(f"hyperparameters/{key}"), _to_array(value)
 
 
-def _as_array(value: Any) -> Array:
-    """A hyperparameter as it is; as text where it is neither numbers nor text."""
+def _to_array(value: Any) -> Array:
+    """Return a hyperparameter as an array of numbers or strings; anything else as a string."""
     if isinstance(value, bool | int | float | str | np.generic | np.ndarray | list | tuple):
         with contextlib.suppress(Exception):
-            # Not so: lists of different lengths, or of somebody's objects; numbers of other types.
+            # Fails for nested lists of different lengths, other objects and unknown dtypes.
             array = np.atleast_1d(np.array(value))
             check_dtype(array.dtype)
             if array.ndim == 1 and array.size and array.dtype.kind in "biufU":
                 return array
-    return np.array([_text(value)])
-
-
-def _text(value: Any) -> str:
     try:
-        return json.dumps(value, default=str) if isinstance(value, _STRUCTURES) else str(value)
+        structured = isinstance(value, Mapping | list | tuple)
+        text = json.dumps(value, default=str) if structured else str(value)
     except Exception:
-        # Somebody else's object; a circle; keys that JSON has not.
-        return f"<{type(value).__name__}>"
+        # An object whose `str` fails, a circular reference, keys that JSON does not have.
+        text = f"<{type(value).__name__}>"
+    return np.array([text])

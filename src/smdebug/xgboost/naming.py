@@ -1,4 +1,4 @@
-"""The names of tensors, and the collections that find them by name."""
+"""The names of tensors, and the regexes of the default collections."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ TREE_COLUMNS = (
     *("Gain", "Cover", "Category"),
 )
 BIAS = "bias"
-# Of the numbers of several folds: their mean has the metric's name, their spread this at its end.
+# Appended to a metric's name for its standard deviation over the folds of a cross-validation; the
+# mean has the plain name.
 SPREAD = "-std"
 
-# Names that have a slash after one of these are no metrics, whatever a feature is called.
+# Names that begin with one of these and a slash are not metrics, whatever a feature is called.
 _PREFIXES = "hyperparameters|feature_importance|average_shap|full_shap|trees|scalar"
-# The data set, which cannot have a dash in its name, and the metric.
+# The data set, whose name cannot contain a dash, and the metric.
 _METRIC = rf"^(?!(?:{_PREFIXES})/)[^-]*-.+$"
-# Metrics of which more is better: XGBoost's own, scikit-learn's, which say so in the end, and what
-# people call theirs.
+# Metrics where higher is better: XGBoost's, scikit-learn's by their endings, and common names of
+# custom ones.
 _INCREASING = (
     "ams|auc|aucpr|map|ndcg|pre|interval-regression-accuracy|.*_score|.*_auc"
     "|acc|accuracy|balanced_accuracy|average_precision|precision|recall|f1|f1_macro|f1_micro|r2"
@@ -44,19 +45,19 @@ DEFAULT_COLLECTIONS: dict[str, tuple[str, ...]] = {
 
 
 def feature_names(booster: Any) -> list[str]:
-    """The names of a model's features: its own, or `f0`, `f1`, ...
+    """Return the names of a model's features; `f0`, `f1`, ... where they have none.
 
     Args:
-        booster: an `xgboost.Booster` that has been trained or is about to be.
+        booster: an `xgboost.Booster` in training, or trained.
     """
     return booster.feature_names or [f"f{number}" for number in range(booster.num_features())]
 
 
-def fit_name(name: str) -> str:
-    """The name of a tensor without halves of characters, which nothing can keep.
+def encodable(name: str) -> str:
+    r"""Return the name of a tensor with lone surrogates, which UTF-8 cannot encode, escaped.
 
     Example:
-        >>> fit_name("train-auc")
-        'train-auc'
+        >>> encodable("train-auc"), encodable("train-\udcff")
+        ('train-auc', 'train-\\udcff')
     """
     return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""The hook of this process and its collections, as functions of the module."""
+"""The module-level functions for the hook of this process and its collections."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ __all__ = [
     "set_hook",
 ]
 
-_process = ModuleApi(Hook, Collection)
+_api = ModuleApi(Hook, Collection)
 
 
 def get_hook(json_config_path: JsonConfigSource | None = None) -> Hook | None:
-    """Returns the hook of this process; when there is none, the one that a job file describes.
+    """Return the hook of this process; if there is none, create the one of a JSON config.
 
     Args:
-        json_config_path: the job file, or a dict with what would be in it; the place that
-            `SMDEBUG_CONFIG_FILE_PATH` names when None.
+        json_config_path: the file, or a dict with its contents; when None, the file that
+            `SMDEBUG_CONFIG_FILE_PATH` names, or the one where SageMaker puts it.
 
     Returns:
-        The hook; None when there is neither hook nor file, or when `USE_SMDEBUG` is false.
+        The hook; None when there is neither a hook nor a file, or `USE_SMDEBUG` is false.
 
     Example:
         >>> get_hook() is None
         True
     """
-    return _process.get_hook(json_config_path, create=True)
+    return _api.get_hook(json_config_path, create=True)
 
 
-get_collection = _process.get_collection
-get_collections = _process.get_collections
-add_to_collection = _process.add_to_collection
-add_to_default_collection = _process.add_to_default_collection
-reset_collections = _process.reset_collections
+get_collection = _api.get_collection
+get_collections = _api.get_collections
+add_to_collection = _api.add_to_collection
+add_to_default_collection = _api.add_to_default_collection
+reset_collections = _api.reset_collections

@@ -1,4 +1,4 @@
-"""Rows of numbers in text files, which XGBoost reads: csv and libsvm."""
+"""Text files that XGBoost reads: csv and libsvm."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CONTENT_TYPES = {
     **dict.fromkeys(("libsvm", "text/libsvm", "text/x-libsvm"), "libsvm"),
 }
 
-# What XGBoost reads as it is written: other numbers become zeros, or end in memory faults.
+# Numbers that XGBoost parses correctly: others become zeros, or end in memory faults.
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INDEX = re.compile(r"\d+", re.ASCII)
 _MISSING = ("", "nan", "NaN", "NA")
-# What XGBoost takes for parameters, or for other files. It finds no names beyond ASCII.
-_UNFIT = "?#;"
-_FORMS = {
+# In a path XGBoost takes them for parameters, or for a list of files. It opens only ASCII names.
+_SPECIAL = "?#;"
+_LAYOUTS = {
     "csv": "label,value,... in each row and no header",
     "libsvm": "label index:value ... in each row",
 }
@@ -39,135 +39,133 @@ class TextFile:
     """A file, or a directory of files, of one content type.
 
     Args:
-        key: the name of the argument it was given as, for the messages.
-        path: where it is.
+        key: the name of the argument that it was passed as, for messages.
+        path: its path.
         content_type: one of `CONTENT_TYPES`; None for libsvm.
 
     Raises:
-        SMDebugValueError: there is no such content type or file, or the file is of another type.
+        SMDebugValueError: the file or the content type does not exist, or they do not match.
 
     Attributes:
-        place: where it is.
+        path: its absolute path.
     """
 
     def __init__(self, key: str, path: Any, content_type: Any) -> None:
         self._key = key
-        self._kind = _kind(key, content_type)
-        self.place = _place(key, path)
-        self._require_rows()
+        self._format = _format_of(key, content_type)
+        self.path = _absolute(key, path)
+        self._check_rows()
 
     def read(self) -> Any:
-        """Reads it into a DMatrix; the first column of csv is the label.
+        """Read it into a DMatrix; the first column of csv is the label.
 
         Raises:
-            OSError: it is gone, or may not be read.
+            OSError: it was removed, or access is denied.
         """
-        real = str(self.place.resolve())
-        if real.isascii() and not any(sign in real for sign in _UNFIT):
+        real = str(self.path.resolve())
+        if real.isascii() and not any(character in real for character in _SPECIAL):
             for file in self._files():
-                # XGBoost would say of one that is gone only that it found none.
+                # XGBoost's own error does not name a missing file.
                 file.open("rb").close()
             return self._read(real)
         with tempfile.TemporaryDirectory() as folder:
             for number, file in enumerate(self._files()):
-                _lend(file, Path(folder) / f"{number:06d}")
+                _link_or_copy(file, Path(folder) / f"{number:06d}")
             return self._read(folder)
 
-    def _read(self, place: str) -> Any:
+    def _read(self, path: str) -> Any:
         with warnings.catch_warnings():
-            # It deprecates reading text, which docs/xgboost.md says too: not at every training.
+            # Reading text is deprecated, as docs/xgboost.md says: not repeated for every run.
             warnings.simplefilter("ignore")
-            return xgboost.DMatrix(f"{place}?{_PARAMETERS[self._kind]}")
+            return xgboost.DMatrix(f"{path}?{_PARAMETERS[self._format]}")
 
-    def _require_rows(self) -> None:
-        """Refuses what would be read as something else without a word, a header for example."""
+    def _check_rows(self) -> None:
+        """Check the first row of each file: XGBoost misreads a header without an error."""
         try:
             lines = [(file, line) for file in self._files() if (line := self._first_row(file))]
         except OSError as error:
             raise SMDebugValueError(
-                f"{self._key}: a file that can be read was expected, got {self.place}: "
-                f"{error.strerror}"
+                f"{self._key}: cannot read {self.path}: {error.strerror}"
             ) from error
         if not lines:
             raise SMDebugValueError(
-                f"{self._key}: rows of type {self._kind} were expected, got none in {self.place}"
+                f"{self._key}: {self.path} contains no rows of type {self._format}"
             )
         for file, line in lines:
-            if not (_is_csv(line) if self._kind == "csv" else _is_libsvm(line)):
+            if not (_is_csv(line) if self._format == "csv" else _is_libsvm(line)):
                 raise SMDebugValueError(
-                    f"{self._key}: the content type {self._kind} means {_FORMS[self._kind]}, got "
-                    f"{validation.short_repr(line)} in {file}"
+                    f"{self._key}: the content type {self._format} requires "
+                    f"{_LAYOUTS[self._format]}, got {validation.short_repr(line)} in {file}"
                 )
 
     def _first_row(self, file: Path) -> str:
-        """The first line that says something; empty when there is none, as in markers."""
+        """Return the first line that is not blank or a comment; `""` in an empty marker file."""
         with file.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                text = line if self._kind == "csv" else line.partition("#")[0]
+                text = line if self._format == "csv" else line.partition("#")[0]
                 if text.strip():
                     return text.rstrip("\r\n")
         return ""
 
     def _files(self) -> Iterator[Path]:
-        if not self.place.is_dir():
-            yield self.place
-            return
-        yield from sorted(each for each in self.place.iterdir() if each.is_file())
+        if self.path.is_dir():
+            yield from sorted(each for each in self.path.iterdir() if each.is_file())
+        else:
+            yield self.path
 
 
-def _kind(key: str, content_type: Any) -> str:
-    named = "libsvm" if content_type is None else content_type
-    if not isinstance(named, str) or named not in CONTENT_TYPES:
+def _format_of(key: str, content_type: Any) -> str:
+    if content_type is None:
+        return "libsvm"
+    if not isinstance(content_type, str) or content_type not in CONTENT_TYPES:
         raise SMDebugValueError(
-            f"{key}: the content type must be one of {', '.join(CONTENT_TYPES)} or None, got "
-            f"{validation.short_repr(content_type)}"
+            f"{key}: unknown content type {validation.short_repr(content_type)}. Choose from "
+            f"{', '.join(CONTENT_TYPES)}, or None for libsvm"
         )
-    return CONTENT_TYPES[named]
+    return CONTENT_TYPES[content_type]
 
 
-def _place(key: str, path: Any) -> Path:
+def _absolute(key: str, path: Any) -> Path:
     if not str(path):
         raise SMDebugValueError(
             f"{key}: the path must name a file, got {validation.short_repr(path)}"
         )
     try:
-        # As it is now: training may go on in another directory.
-        place = Path(path).expanduser().absolute()
-        found = place.exists()
+        # Absolute now: the working directory may change before the file is read.
+        absolute = Path(path).expanduser().absolute()
+        exists = absolute.exists()
     except (RuntimeError, OSError, ValueError) as error:
         raise SMDebugValueError(
-            f"{key}: {validation.short_repr(str(path))} cannot be looked up: {error}"
+            f"{key}: cannot open {validation.short_repr(str(path))}: {error}"
         ) from error
-    if not found:
-        local = "; files on this machine are read" if "://" in str(path) else ""
-        raise SMDebugValueError(
-            f"{key}: there is no file {validation.short_repr(str(path))}{local}"
-        )
-    return place
+    if not exists:
+        local = "; only local files are supported" if "://" in str(path) else ""
+        raise SMDebugValueError(f"{key}: no such file {validation.short_repr(str(path))}{local}")
+    return absolute
 
 
-def _lend(file: Path, place: Path) -> None:
-    """Makes a file readable under a plain name, at best without copying it.
+def _link_or_copy(file: Path, target: Path) -> None:
+    """Make a file available under another name, without copying it where links are possible.
 
-    Not by a symbolic link: XGBoost goes by the name that it leads to.
+    Not as a symbolic link: XGBoost resolves it.
     """
     try:
-        place.hardlink_to(file.resolve())
+        target.hardlink_to(file.resolve())
     except OSError:
-        # Another disk, or one without links.
-        shutil.copyfile(file, place)
+        # Another disk, or a file system without links.
+        shutil.copyfile(file, target)
 
 
 def _is_csv(line: str) -> bool:
     label, *cells = line.split(",")
-    # Blanks by themselves are not nothing: XGBoost reads on in the next row.
+    # A cell of blanks is not a missing value: XGBoost reads on in the next row.
     known = [_is_number(cell.strip()) or cell in _MISSING for cell in cells]
     return bool(cells) and _is_number(label.strip()) and all(known)
 
 
 def _is_libsvm(line: str) -> bool:
     label, *pairs = line.split()
-    # A label may have a weight, a row the number of its query.
+    # A label may have a weight, and a row a query ID.
     if pairs and pairs[0].startswith("qid:") and _INDEX.fullmatch(pairs[0], 4):
         del pairs[0]
     fits = [_INDEX.fullmatch(index) and _is_number(value)

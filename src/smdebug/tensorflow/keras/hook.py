@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from smdebug.config import validation
 from smdebug.exceptions import SMDebugTypeError
+from smdebug.hook.arguments import inherit_arguments
 from smdebug.hook.steps import check_mode
 from smdebug.mode_keys import ModeKeys
 from smdebug.tensorflow.backend import keras, tf
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
     from smdebug.hook.pipeline import Pipeline
 
 
+@inherit_arguments
 class KerasHook(TensorflowHook, keras.callbacks.Callback):
     """Saves tensors out of a Keras model: a callback for `fit`, `evaluate` and `predict`.
 
     Every batch is a step; its mode is TRAIN, EVAL or PREDICT. At the steps that `save_config` names
     the hook saves what its collections hold: `weights`, `biases` and `optimizer_variables` (after
     the update), `gradients`, `layers`, `inputs`, `labels`, `predictions`. `losses`, `metrics` and
-    `sm_metrics` are always saved. A custom loop wraps its tape with `wrap_tape`. The arguments are
-    those of every hook: see `BaseHook`.
+    `sm_metrics` are always saved. A custom loop wraps its tape with `wrap_tape`.
 
     Example:
         >>> hook = KerasHook("/tmp/run", include_collections=["gradients"])  # doctest: +SKIP

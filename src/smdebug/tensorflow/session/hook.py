@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
+from smdebug.hook.arguments import inherit_arguments
 from smdebug.tensorflow.backend import tf
 from smdebug.tensorflow.hook import TensorflowHook
 from smdebug.tensorflow.session.adapter import SessionAdapter
@@ -18,13 +19,13 @@ logger = logging.getLogger("smdebug.hook")
 _SessionRunHook: Any = object if tf is None else tf.compat.v1.train.SessionRunHook
 
 
+@inherit_arguments
 class SessionHook(TensorflowHook, _SessionRunHook):
     """Saves tensors of a graph at runs of a session: a hook of `MonitoredSession` and Estimator.
 
     A step is one `run`. Names are those of the graph, such as `loss:0`. Tensors that a run computes
     are fetched with it. Variables are read after it, and show the update of that step. Other
-    tensors are computed after the run, if that has no side effects. The arguments are those of
-    every hook: see `BaseHook`.
+    tensors are computed after the run, if that has no side effects.
 
     Example:
         >>> hook = SessionHook("/tmp/run", include_collections=["gradients"])  # doctest: +SKIP
