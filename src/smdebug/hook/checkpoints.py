@@ -14,6 +14,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from smdebug.config.log import WarnOnce
 from smdebug.config.validation import short_repr
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.format.keys import LAST_STEP
@@ -82,7 +83,7 @@ class CheckpointDirectory:
         self._entries: list[dict[str, Any]] = []
         self._training_run = 0
         self._is_ours = True
-        self._warned = False
+        self._warnings = WarnOnce(logger)
         # Size and modification time of each file at the last scan.
         self._files: dict[str, tuple[int, int]] = {}
         self._scan()
@@ -183,9 +184,8 @@ class CheckpointDirectory:
                 temporary.write_text(json.dumps(self._entries), encoding="utf-8")
                 temporary.replace(self._path / METADATA_NAME)
             except OSError as error:
-                if not self._warned:
-                    logger.warning("Cannot record checkpoints in %s: %s", self._path, error)
-                self._warned = True
+                message = "Cannot record checkpoints in %s: %s"
+                self._warnings.warning("record", message, self._path, error)
             self._stamp = self._modification_time()
         ended = time.perf_counter()
         # The files may change at every step.

@@ -9,6 +9,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from smdebug.config.log import WarnOnce
 from smdebug.storage.stop_requests import list_stops, read_stop
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class StopListener:
         self._before_poll = before_poll
         self.interval = REMOTE_SECONDS if store.remote else LOCAL_SECONDS
         self._closed = threading.Event()
-        self._warned = False
+        self._warnings = WarnOnce(logger)
         # Requests to an earlier job in the same run are not for this one.
         self._known = set(list_stops(store))
         self._thread = threading.Thread(target=self._run, name="smdebug-stop-listener", daemon=True)
@@ -73,8 +74,5 @@ class StopListener:
                 self._known.update(fresh)
             except Exception as error:
                 # Training goes on; the next poll may succeed.
-                if not self._warned:
-                    self._warned = True
-                    logger.warning(
-                        "Cannot poll for stop requests in %s: %s", self._store.url, error
-                    )
+                message = "Cannot poll for stop requests in %s: %s"
+                self._warnings.warning("poll", message, self._store.url, error)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from smdebug.config.log import WarnOnce
 from smdebug.hook.handles import Callback
 from smdebug.hook.naming import StepNames, may_be_relevant, tensors_in
 from smdebug.mxnet.naming import DEFAULT_COLLECTIONS
@@ -50,7 +51,7 @@ class Activations:
         self._plan: StepPlan | None = None
         self._attached: list[tuple[Registration, int]] = []
         self._handles: dict[int, Any] = {}
-        self._warned = False
+        self._warnings = WarnOnce(logger)
 
     def begin_step(self) -> None:
         """Number the tensors from the start again."""
@@ -84,9 +85,9 @@ class Activations:
                     self._handles[id(block)] = handle
                 elif any(plan.is_relevant(f"{name}_{kind}_0") for kind in _KINDS):
                     hidden.append(name)
-            if hidden and not self._warned:
-                self._warned = True
-                logger.warning(
+            if hidden:
+                self._warnings.warning(
+                    "hidden",
                     "%s is hybridized, in whole or in part: inputs and outputs of the blocks "
                     "inside it (%s) are not visible and not saved; parameters, gradients, and its "
                     "own inputs and outputs are. Call hybridize(active=False) to save them all, or "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 
 from smdebug.config.collection import CollectionKeys
+from smdebug.config.log import WarnOnce
 from smdebug.hook.adapter import Adapter
 from smdebug.hook.handles import Callback, Handle
 from smdebug.hook.naming import tensors_in
@@ -58,7 +59,7 @@ class MxnetAdapter(Adapter):
         # What the current step was begun by, and the devices on which it had forward passes.
         self._step_key: tuple[Any, ...] = ()
         self._step_devices: set[str] = set()
-        self._warned_no_steps = False
+        self._warnings = WarnOnce(logger)
 
     # ---- registration
 
@@ -114,9 +115,9 @@ class MxnetAdapter(Adapter):
 
         def after(called: Any, inputs: Any, outputs: Any) -> None:
             pipeline = self.pipeline
-            if not (pipeline.steps.begun or self._warned_no_steps) and pipeline.active:
-                self._warned_no_steps = True
-                logger.warning(
+            if not pipeline.steps.begun and pipeline.active:
+                self._warnings.warning(
+                    "no steps",
                     "%s was computed, but no registered block had a forward pass, so nothing is "
                     "saved; register the block that training calls with hook.register_block", name,
                 )  # fmt: skip

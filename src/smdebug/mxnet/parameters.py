@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from smdebug.config.log import WarnOnce
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,7 +28,7 @@ class Parameters:
     def __init__(self, pipeline: Pipeline, registrations: list[Registration]) -> None:
         self._registrations = registrations
         self._relevant: StepCache[list[tuple[str, Any]]] = pipeline.new_cache()
-        self._warned: set[str] = set()
+        self._warnings = WarnOnce(logger)
 
     def relevant(self, plan: StepPlan, prefix: str = "") -> list[tuple[str, Any]]:
         """Return the parameters that may be saved at a step.
@@ -56,9 +58,8 @@ class Parameters:
             return arrays()[0]
         except RuntimeError as error:
             # It was not used yet and has no shape, or it is row-sparse and gives only some rows.
-            if name not in self._warned:
-                self._warned.add(name)
-                logger.warning("%s is not saved at this step: %s", name, str(error).split(".")[0])
+            reason = str(error).split(".")[0]
+            self._warnings.warning(name, "%s is not saved at this step: %s", name, reason)
             return None
 
     def warn_about_duplicates(self, registration: Registration) -> None:

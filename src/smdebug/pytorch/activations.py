@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from smdebug.config.log import WarnOnce
 from smdebug.hook.naming import StepNames, may_be_relevant, tensors_in
 from smdebug.pytorch.context import in_backward
 from smdebug.pytorch.registration import Callback, HookSet
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("smdebug.hook")
 
 _KINDS = ("input", "output")
+_NOT_INTO_COMPILED = (
+    "rules do not look into a compiled model: it would have to run eagerly. Its inputs and "
+    "outputs, parameters and gradients are checked; compile it later, or name its layers in "
+    "include_regex, to have them checked, too"
+)
 
 
 class Activations:
@@ -44,7 +50,7 @@ class Activations:
         self._of_rules = frozenset(each.collection.name for each in pipeline.collections.of_rules)
         self._relevant: StepCache[bool] = pipeline.new_cache()
         self._watched: StepCache[list[tuple[str, bool, bool]]] = pipeline.new_cache()
-        self._warned = False
+        self._warnings = WarnOnce(logger)
         self._hooks = HookSet()
         self._stance: Any = None
         self._names = StepNames()
@@ -196,16 +202,7 @@ class Activations:
             known = self._known_regexes
             relevant = may_be_relevant(plan, path, kind, known, ignored)
             if compiled and not relevant and may_be_relevant(plan, path, kind, known):
-                self._warn_of_compiled()
+                self._warnings.warning("compiled", _NOT_INTO_COMPILED)
             return relevant
 
         return self._relevant.get(plan, (path, kind, compiled), compute)
-
-    def _warn_of_compiled(self) -> None:
-        if not self._warned:
-            self._warned = True
-            logger.warning(
-                "rules do not look into a compiled model: it would have to run eagerly. Its inputs "
-                "and outputs, parameters and gradients are checked; compile it later, or name its "
-                "layers in include_regex, to have them checked, too"
-            )

@@ -9,6 +9,7 @@ import torch
 
 from smdebug.config import environment, validation
 from smdebug.config.collection import CollectionKeys
+from smdebug.config.log import WarnOnce
 from smdebug.exceptions import SMDebugError, SMDebugRuntimeError, SMDebugTypeError
 from smdebug.hook.adapter import Adapter
 from smdebug.hook.handles import Handle
@@ -44,6 +45,7 @@ logger = logging.getLogger("smdebug.hook")
 # The collection of the parameters with `requires_grad=False`.
 FROZEN_PARAMETERS = "frozen_parameters"
 _NOTHING = Handle(lambda: None)
+_MISSING_STEPS = "missing steps"
 
 
 class PytorchAdapter(Adapter):
@@ -93,7 +95,7 @@ class PytorchAdapter(Adapter):
         self._frozen: tuple[str, ...] = ()
         # What was registered when the current step began.
         self._begun: list[Registration] = []
-        self._warned_of_missing_steps = False
+        self._warnings = WarnOnce(logger)
         # Whether there may be hooks on modules or parameters for the current step.
         self._attached = False
 
@@ -200,10 +202,9 @@ class PytorchAdapter(Adapter):
 
     def _warn_of_missing_steps(self, loss: str) -> None:
         """Warn, once, that losses are computed and no step has begun."""
-        warned = self._warned_of_missing_steps or self.pipeline.steps.begun
-        if not warned and self.registrations and self.pipeline.active:
-            self._warned_of_missing_steps = True
-            logger.warning(
+        if not self.pipeline.steps.begun and self.registrations and self.pipeline.active:
+            self._warnings.warning(
+                _MISSING_STEPS,
                 "%s was computed, but no forward pass of the registered %s was seen, so nothing is "
                 "saved; register the object that training calls (with torch.compile: the compiled "
                 "module, after compiling)",
@@ -391,13 +392,13 @@ class PytorchAdapter(Adapter):
     # ---- the end
 
     def detach(self) -> None:
-        for registration in self.registrations:
-            if not registration.calls and not self._warned_of_missing_steps:
-                logger.warning(
-                    "the registered %s was never called; register the object that training calls "
-                    "(with torch.compile: the compiled module, after compiling)",
-                    registration.name,
-                )
+        uncalled = [each.name for each in self.registrations if not each.calls]
+        if uncalled:
+            self._warnings.warning(
+                _MISSING_STEPS,
+                "the registered %s was never called; register the object that training calls "
+                "(with torch.compile: the compiled module, after compiling)", ", ".join(uncalled),
+            )  # fmt: skip
         for handle in [*self.registrations.values(), *self.losses.values()]:
             handle.remove()
         self._stop_watching()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from smdebug.config.names import unique_name
 from smdebug.hook.handles import Callback as _Callback
 from smdebug.hook.rule_layers import MODEL
 from smdebug.pytorch.context import is_traced
@@ -77,7 +78,7 @@ class Registration:
 
     def __init__(self, module: torch.nn.Module, others: Iterable[Registration] = ()) -> None:
         self.module = module
-        self.name: str = _free_name(root_name(module), {other.name for other in others})
+        self.name: str = unique_name(root_name(module), {other.name for other in others})
         # Only where the paths alone would be ambiguous.
         paths = {plain_path(path) for path, _ in original_module(module).named_modules()} - {""}
         known = {path for other in others for path in other.modules}
@@ -193,15 +194,6 @@ def around_forward(
 
     module._compiled_call_impl = call
     return restore
-
-
-def _free_name(name: str, taken: set[str]) -> str:
-    """The name, with a number behind it when it is taken."""
-    number, free = 0, name
-    while free in taken:
-        number += 1
-        free = f"{name}_{number}"
-    return free
 
 
 class HookSet:

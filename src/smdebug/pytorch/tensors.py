@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
+from smdebug.config.log import WarnOnce
 from smdebug.hook.capture import SingleCapture, make_entry, reduced_entry, reductions_of
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     **{dtype: extended for dtype, (_, extended) in _EXTENDED.items()},
 }
 
-_warned: set[str] = set()
+_warnings = WarnOnce(logger)
 
 
 def local_tensor(tensor: torch.Tensor, name: str) -> torch.Tensor | None:
@@ -55,11 +56,13 @@ def local_tensor(tensor: torch.Tensor, name: str) -> torch.Tensor | None:
         tensor = _unwrapped(tensor)
     if tensor.layout is not torch.strided or tensor.is_quantized:
         tensor = tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
+    reason = None
     if tensor.device.type == "meta" or tensor.is_nested:
-        _warn_not_saved(name, f"it is a {'nested' if tensor.is_nested else 'meta'} tensor")
-        return None
-    if tensor.dtype not in DTYPES:
-        _warn_not_saved(name, f"tensors of {tensor.dtype} cannot be saved")
+        reason = f"it is a {'nested' if tensor.is_nested else 'meta'} tensor"
+    elif tensor.dtype not in DTYPES:
+        reason = f"tensors of {tensor.dtype} cannot be saved"
+    if reason is not None:
+        _warnings.warning(name, "%s is not saved: %s", name, reason)
         return None
     return tensor
 
@@ -71,12 +74,6 @@ def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     wait = getattr(local, "wait", None)
     local = wait() if wait is not None else local
     return local.detach() if isinstance(local, torch.Tensor) else tensor
-
-
-def _warn_not_saved(name: str, reason: str) -> None:
-    if name not in _warned:
-        _warned.add(name)
-        logger.warning("%s is not saved: %s", name, reason)
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:

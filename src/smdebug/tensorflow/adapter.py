@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from smdebug.config.log import WarnOnce
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.hook.adapter import Adapter
 from smdebug.tensorflow.backend import tf
@@ -30,13 +31,11 @@ class TensorflowAdapter(Adapter):
 
     def __init__(self, pipeline: Pipeline) -> None:
         super().__init__(pipeline)
-        self._warned: set[str] = set()
+        self._warnings = WarnOnce(logger)
 
     def warn_once(self, message: str) -> None:
         """Log a warning, unless this adapter has logged the same one before."""
-        if message not in self._warned:
-            self._warned.add(message)
-            logger.warning(message)
+        self._warnings.warning(message, message)
 
     def is_tensor(self, value: Any) -> bool:
         if tf is None or not isinstance(value, tf.Tensor) or is_symbolic(value):

@@ -11,6 +11,7 @@ from xgboost import collective
 from xgboost.core import XGBoostError
 
 from smdebug.config.collection import CollectionKeys
+from smdebug.config.log import WarnOnce
 from smdebug.hook.adapter import Adapter
 from smdebug.hook.worker import Worker
 from smdebug.xgboost.explain import AverageShap, FullShap, Labels, Predictions
@@ -60,7 +61,7 @@ class XGBoostAdapter(Adapter):
         # The sources that save or observe something at a kind of step.
         self._relevant: StepCache[tuple[Source, ...]] = pipeline.new_cache()
         # Logged once per training run: five types of importance may lack the same.
-        self._logged: set[str] = set()
+        self._warnings = WarnOnce(logger)
         self._incomplete: list[str] = []
         self.set_inputs(Inputs())
 
@@ -106,7 +107,7 @@ class XGBoostAdapter(Adapter):
                 return
             # This model may have what the previous one had not.
             self._reset_sources()
-            self._logged.clear()
+            self._warnings.clear()
             booster = booster_of(model)
             explained = not _EXPLAINED.isdisjoint(self.pipeline.collections.included)
             if explained and booster is not None and BIAS in feature_names(booster):
@@ -187,9 +188,7 @@ class XGBoostAdapter(Adapter):
                 self._relevant.clear()
             why = error_message(error) if expected else f"{type(error).__name__}: {error}"
             message = f"{source.what} cannot be saved: {why}"
-            if message not in self._logged:
-                self._logged.add(message)
-                logger.warning(message, exc_info=None if expected else error)
+            self._warnings.warning(message, message, exc_info=None if expected else error)
             if not expected:
                 self._incomplete.append(f"{source.what} from step {capture.step.number} on")
             return

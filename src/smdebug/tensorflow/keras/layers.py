@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from smdebug.config.names import unique_name
 from smdebug.tensorflow.backend import is_variable
 from smdebug.tensorflow.naming import gradient_name, without_output
 
@@ -207,10 +208,6 @@ def distinct(names: dict[int, str]) -> dict[int, str]:
     taken: set[str] = set()
     result = {}
     for key, name in names.items():
-        candidate, number = name, 0
-        while candidate in taken:
-            number += 1
-            candidate = f"{name}_{number}"
-        taken.add(candidate)
-        result[key] = candidate
+        result[key] = unique_name(name, taken)
+        taken.add(result[key])
     return result
