@@ -100,8 +100,8 @@ def test_bad(key: str, value: Any, error: type[SMDebugError], expected: str) -> 
         ((), {"save_al": True}, "Unknown argument 'save_al'. Did you mean 'save_all'?"),
         ((), {"Include_Collection": []}, "Did you mean 'include_collections'?"),
         ((), {"nonsense": 1}, "Unknown argument 'nonsense'."),
-        (("run",), {"out_dir": "run"}, "'out_dir' is given twice"),
-        ((None,) * 99, {}, "arguments, got 99"),
+        (("run",), {"out_dir": "run"}, "multiple values for argument 'out_dir'"),
+        ((None,) * 99, {}, "too many positional arguments"),
     ],
 )
 def test_arguments_that_do_not_fit(

@@ -377,7 +377,7 @@ def test_the_file_of_a_job_as_sagemaker_writes_it(tmp_path: Path) -> None:
         ("[]", ["job.json", "JSON object", "list"]),
         ('{"HookParameters": {"save_interval": "often"}}', ["save_interval", "'often'"]),
         ('{"HookParameters": {"save_interval": 0}}', ["save_interval", "positive", "0"]),
-        ('{"HookParameters": {"save_intervall": 1}}', ["save_intervall", "did you mean"]),
+        ('{"HookParameters": {"save_intervall": 1}}', ["save_intervall", "Did you mean"]),
         ('{"HookParameters": {"include_workers": "some"}}', ["include_workers", "one, all"]),
         ('{"HookParameters": {"save_all": "maybe"}}', ["save_all", "'maybe'"]),
         ('{"HookParameters": {"reductions": "average"}}', ["reductions", "average"]),
@@ -423,7 +423,7 @@ def test_keys_that_a_file_cannot_have_are_named(
     parameters = {"train_data": "a.csv", "hyperparameters": {"eta": 1}, "save_interval": 1}
     hook = smd.Hook.create_from_json_file(job_file(tmp_path, parameters))
     (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
-    assert "unknown keys are ignored: train_data, hyperparameters" in record.getMessage()
+    assert "ignoring unknown keys: train_data, hyperparameters" in record.getMessage()
     assert hook.train_data is None
 
 

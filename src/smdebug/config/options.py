@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from smdebug.addresses import checked_address
 from smdebug.config import environment, validation
@@ -142,21 +143,21 @@ class HookOptions:
     resume: bool = _argument(validation.boolean, False)
     overwrite: bool = _argument(validation.boolean, False)
 
+    __signature__: ClassVar[inspect.Signature]
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        fields = {each.name: each for each in dataclasses.fields(self)}
-        if len(args) > len(fields):
-            raise SMDebugTypeError(f"Expected at most {len(fields)} arguments, got {len(args)}")
-        given = dict(zip(fields, args, strict=False))
+        signature = type(self).__signature__
         for name in kwargs:
-            if name not in fields:
-                near = validation.did_you_mean(name, fields)
+            if name not in signature.parameters:
+                near = validation.did_you_mean(name, signature.parameters)
                 raise SMDebugTypeError(f"Unknown argument {name!r}.{near}")
-            if name in given:
-                raise SMDebugTypeError(f"The argument {name!r} is given twice")
-        given.update(kwargs)
-        for name, each in fields.items():
-            value = each.metadata["check"](name, given.get(name, each.default))
-            object.__setattr__(self, name, value)
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise SMDebugTypeError(f"Cannot make a hook: {error}") from None
+        for each in dataclasses.fields(self):
+            value = each.metadata["check"](each.name, given.get(each.name, each.default))
+            object.__setattr__(self, each.name, value)
         # Not a field: it is about an argument, and no argument itself.
         object.__setattr__(self, "_scheduled", given.get("save_config") is not None)
         self._check_together()
@@ -211,3 +212,11 @@ class HookOptions:
         if not self.export_tensorboard or self.run_dir is None:
             return None
         return f"{self.run_dir.rstrip('/')}/tensorboard"
+
+
+HookOptions.__signature__ = inspect.Signature(
+    [
+        inspect.Parameter(each.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=each.default)
+        for each in dataclasses.fields(HookOptions)
+    ]
+)
