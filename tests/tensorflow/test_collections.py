@@ -493,7 +493,7 @@ def test_a_kind_of_hook_that_there_is_not(kind: Any) -> None:
 
 
 def test_a_hook_is_not_made_of_no_kind() -> None:
-    with pytest.raises(SMDebugValueError, match=r"hook_type must be.*got None; say which"):
+    with pytest.raises(SMDebugValueError, match=r"hook_type must be.*got None; pass one of them"):
         smd.get_hook(create_if_not_exists=True)
 
 
@@ -532,12 +532,12 @@ def test_a_tensor_that_has_a_value_cannot_be_added() -> None:
 
 @pytest.mark.parametrize("value", [None, "first", 7, np.ones(2), tf.constant(1.0)])
 def test_add_keras_layer_takes_a_layer(value: Any) -> None:
-    with pytest.raises(SMDebugTypeError, match=r"'mine': layer must be a layer of Keras, got"):
+    with pytest.raises(SMDebugTypeError, match=r"'mine': layer must be a Keras layer, got"):
         smd.Collection("mine").add_keras_layer(value)
 
 
 def test_add_keras_layer_takes_no_class() -> None:
-    with pytest.raises(SMDebugTypeError, match=r"'mine': layer must be a layer of Keras, got"):
+    with pytest.raises(SMDebugTypeError, match=r"'mine': layer must be a Keras layer, got"):
         smd.Collection("mine").add_keras_layer(keras.layers.Dense)
 
 
@@ -560,7 +560,7 @@ def test_a_schedule_of_a_collection_is_for_modes(tmp_path: Path, value: Any) -> 
         ({"on_error": "ignore"}, ["on_error", "'ignore'", "warn"]),
         ({"save_all": "maybe"}, ["save_all", "'maybe'"]),
         ({"queue_bytes": -1}, ["queue_bytes", "-1"]),
-        ({"rules": ["NonFinite"], "before_update": True}, ["before_update", "KerasHook", "stop"]),
+        ({"rules": ["NonFinite"], "before_update": True}, ["before_update", "Keras", "stop"]),
     ],
 )
 def test_arguments_that_make_no_sense(

@@ -51,6 +51,7 @@ class KerasAdapter(TensorflowAdapter):
         tapes: the gradient tapes.
     """
 
+    framework = "Keras"
     default_collections = KERAS_COLLECTIONS
 
     def __init__(self, pipeline: Pipeline) -> None:
