@@ -16,7 +16,7 @@ PAGE = "docs/adapters.md"
 
 def test_code_runs(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program(PAGE, "core")],
+        [sys.executable, "-W", "error", "-c", program("docs/adapters.md", "core")],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
