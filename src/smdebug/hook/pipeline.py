@@ -237,12 +237,7 @@ class Pipeline:
         return self.captures.of_user()
 
     def put(self, captures: list[Capture], step: StepCapture | None = None) -> None:
-        """Save captures, whatever the save schedule, all of them at once.
-
-        Args:
-            captures: the captures.
-            step: as `user_step` returns it; that of now when None.
-        """
+        """Save captures, whatever the save schedule, at a `user_step`; that of now when None."""
         step = self.user_step() if step is None else step
         # It may have been closed by another thread, meanwhile.
         if self.active:
@@ -357,12 +352,7 @@ class Pipeline:
     # ---- stopping
 
     def stop_if_requested(self) -> bool:
-        """Stop training if a rule or another process requested it; called before a step.
-
-        Returns:
-            Whether the run was closed; where the adapter's `stop_training` raises, it does not
-            return then.
-        """
+        """Stop training if that was requested; called before a step. Return whether it was."""
         if self.rules.request is None or not self.active or not self.rules.due():
             return False
         self.lifecycle.stop(self.rules.request)
