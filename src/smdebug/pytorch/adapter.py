@@ -13,20 +13,20 @@ from smdebug.config.log import WarnOnce
 from smdebug.exceptions import SMDebugError, SMDebugRuntimeError, SMDebugTypeError
 from smdebug.hook.adapter import Adapter
 from smdebug.hook.handles import Handle
-from smdebug.hook.rule_layers import include_layers, include_loss
+from smdebug.hook.rule_layers import include_layers
 from smdebug.hook.worker import CHIEF_WORKER, Worker
 from smdebug.mode_keys import ModeKeys
 from smdebug.pytorch.activations import Activations
 from smdebug.pytorch.collection import Collection
 from smdebug.pytorch.context import in_backward, is_traced
 from smdebug.pytorch.fsdp import FsdpGradients
+from smdebug.pytorch.losses import MISSING_STEPS, Losses
 from smdebug.pytorch.minmax import MinMax
 from smdebug.pytorch.naming import original_module
 from smdebug.pytorch.optimizer_guard import OptimizerGuard
 from smdebug.pytorch.parameters import Gradients, Weights
 from smdebug.pytorch.registration import (
     Callback,
-    HookSet,
     Registration,
     around_forward,
     registered_parts,
@@ -45,7 +45,6 @@ logger = logging.getLogger("smdebug.hook")
 # The collection of the parameters with `requires_grad=False`.
 FROZEN_PARAMETERS = "frozen_parameters"
 _NOTHING = Handle(lambda: None)
-_MISSING_STEPS = "missing steps"
 
 
 class PytorchAdapter(Adapter):
@@ -56,8 +55,7 @@ class PytorchAdapter(Adapter):
 
     Attributes:
         registrations: the registered modules.
-        losses: the registered losses.
-        last_loss_step: the last step at which a module computed a loss; None before.
+        losses: the losses.
     """
 
     framework = "PyTorch"
@@ -77,25 +75,23 @@ class PytorchAdapter(Adapter):
     def __init__(self, pipeline: Pipeline) -> None:
         super().__init__(pipeline)
         self.registrations: dict[Registration, Handle] = {}
-        self.losses: dict[torch.nn.Module, Handle] = {}
-        self.last_loss_step: int | None = None
         # Regexes that say nothing about names of tensors that were not seen yet.
         self._known_regexes = {
             each for group in self.default_collections.values() for each in group
         }
         self._gradients = Gradients(pipeline)
         self._activations = Activations(pipeline, self._known_regexes)
+        self._warnings = WarnOnce(logger)
+        self.losses = Losses(pipeline, self._activations, self.registrations, self._warnings)
         self._fsdp = FsdpGradients(pipeline, self._gradients)
         self._minmax = MinMax()
         self._weights: StepCache[Weights] = pipeline.new_cache()
         # The last registration, and parts, of which nothing was captured at such a step.
         self._irrelevant: StepCache[tuple[Registration, int]] = pipeline.new_cache()
         self._optimizer_guard: OptimizerGuard | None = None
-        self._known_losses: set[str] = set()
         self._frozen: tuple[str, ...] = ()
         # What was registered when the current step began.
         self._begun: list[Registration] = []
-        self._warnings = WarnOnce(logger)
         # Whether there may be hooks on modules or parameters for the current step.
         self._attached = False
 
@@ -144,51 +140,6 @@ class PytorchAdapter(Adapter):
             pipeline.invalidate()
             return self.registrations[registration]
 
-    def register_loss(self, loss: torch.nn.Module) -> Handle:
-        """Watch a loss; see `Hook.register_loss`."""
-        if loss in self.losses:
-            return self.losses[loss]
-        name = type(loss).__name__
-        hooks = HookSet()
-
-        def after(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            self._capture_loss(name, args, kwargs, output)
-
-        def remove() -> None:
-            hooks.remove()
-            self.losses.pop(loss, None)
-
-        with self.pipeline.guarded.lock:
-            if not self.pipeline.active:
-                return _NOTHING
-            hooks.add(loss.register_forward_hook(Callback(after, takes=4), with_kwargs=True))
-            self._add_to_rules(name)
-            self.losses[loss] = Handle(remove)
-            return self.losses[loss]
-
-    def _add_to_rules(self, loss: str) -> None:
-        """Add what rules need of a loss to their collections."""
-        if loss not in self._known_losses:
-            self._known_losses.add(loss)
-            for each in self.pipeline.collections.of_rules:
-                include_loss(each, loss)
-
-    def loss_computed(self, name: str, args: Any, kwargs: Any, output: Any) -> None:
-        """Capture the inputs and outputs of a loss that is not registered."""
-        self._add_to_rules(name)
-        self._capture_loss(name, args, kwargs, output)
-
-    def _capture_loss(self, name: str, args: Any, kwargs: Any, output: Any) -> None:
-        self._warn_of_missing_steps(name)
-        # One that activation checkpointing computes again is of the same step.
-        self.last_loss_step = self.pipeline.steps.step
-        current = self.pipeline.current
-        if current is not None and current.plan is not None and not in_backward():
-            with self.pipeline.guarded:
-                if self._activations.may_be_relevant(current.plan, name, "input"):
-                    self._activations.offer(name, "input", args, kwargs)
-                self._activations.offer(name, "output", output)
-
     def record_tensor(self, name: str, tensor: torch.Tensor) -> None:
         """Capture a tensor as an output; see `Hook.record_tensor_value`."""
         if not self.pipeline.steps.begun and self.pipeline.active:
@@ -199,17 +150,6 @@ class PytorchAdapter(Adapter):
         with self.pipeline.guarded:
             self._activations.offer(name, "output", tensor)
         self.pipeline.errors.raise_pending()
-
-    def _warn_of_missing_steps(self, loss: str) -> None:
-        """Warn, once, that losses are computed and no step has begun."""
-        if not self.pipeline.steps.begun and self.registrations and self.pipeline.active:
-            self._warnings.warning(
-                _MISSING_STEPS,
-                "%s was computed, but no forward pass of the registered %s was seen, so nothing is "
-                "saved; register the object that training calls (with torch.compile: the compiled "
-                "module, after compiling)",
-                loss, ", ".join(each.name for each in self.registrations),
-            )  # fmt: skip
 
     # ---- a step
 
@@ -387,7 +327,7 @@ class PytorchAdapter(Adapter):
             for path, known in registration.modules.items():
                 if known is module or registration.module is module:
                     return path if known is module else registration.name
-        return type(module).__name__ if module in self.losses else None
+        return type(module).__name__ if module in self.losses.registered else None
 
     # ---- the end
 
@@ -395,11 +335,11 @@ class PytorchAdapter(Adapter):
         uncalled = [each.name for each in self.registrations if not each.calls]
         if uncalled:
             self._warnings.warning(
-                _MISSING_STEPS,
+                MISSING_STEPS,
                 "the registered %s was never called; register the object that training calls "
                 "(with torch.compile: the compiled module, after compiling)", ", ".join(uncalled),
             )  # fmt: skip
-        for handle in [*self.registrations.values(), *self.losses.values()]:
+        for handle in [*self.registrations.values(), *self.losses.registered.values()]:
             handle.remove()
         self._stop_watching()
         if self._optimizer_guard is not None:

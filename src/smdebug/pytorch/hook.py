@@ -93,7 +93,7 @@ class Hook(BaseHook):
                 f"{validation.short_repr(loss_module)}; save the value of a loss function with "
                 'hook.save_tensor("loss", loss, "losses")'
             )
-        return self._adapter.register_loss(loss_module)
+        return self._adapter.losses.register(loss_module)
 
     def register_hook(self, module: torch.nn.Module) -> Handle:
         """Register a module, or a loss when it is one."""
@@ -131,7 +131,7 @@ class Hook(BaseHook):
         Example:
             >>> hook.loss_computed(loss, (output, labels), {}, value)  # doctest: +SKIP
         """
-        self._adapter.loss_computed(type(loss_module).__name__, args, kwargs, output)
+        self._adapter.losses.computed(type(loss_module).__name__, args, kwargs, output)
 
     def record_tensor_value(self, tensor_name: str, tensor_value: torch.Tensor) -> None:
         """Save a tensor as `<tensor_name>_output_<i>`, if a collection matches. Deprecated.
@@ -156,7 +156,7 @@ class Hook(BaseHook):
     @property
     def has_registered_loss_module(self) -> bool:
         """Whether a loss is registered."""
-        return bool(self._adapter.losses)
+        return bool(self._adapter.losses.registered)
 
     @property
     def module_set(self) -> set[torch.nn.Module]:
@@ -166,7 +166,7 @@ class Hook(BaseHook):
     @property
     def last_loss_step(self) -> int | None:
         """The last step at which a module computed a loss; None before."""
-        return self._adapter.last_loss_step
+        return self._adapter.losses.last_step
 
     @property
     def has_begun(self) -> bool:
