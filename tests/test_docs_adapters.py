@@ -11,8 +11,6 @@ from tests.pages import printed, program
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAGE = "docs/adapters.md"
-
 
 def test_code_runs(tmp_path: Path) -> None:
     done = subprocess.run(
@@ -20,4 +18,13 @@ def test_code_runs(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout == printed(PAGE)
+    assert done.stdout == printed("docs/adapters.md")
+
+
+def test_hook_of_the_page_keeps_the_contract(tmp_path: Path) -> None:
+    (tmp_path / "test_page.py").write_text(program("docs/adapters.md", "core"), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout

@@ -14,7 +14,9 @@ NAMES = {
         "__version__", "create_trial", "modes",
     ],
     "smdebug.trials": ["LocalTrial", "S3Trial", "StepState", "Tensor", "Trial", "create_trial"],
-    "smdebug.testing": ["StoreContract", "make_run"],
+    "smdebug.testing": [
+        "AdapterContract", "ReductionContract", "StoreContract", "Trained", "make_run",
+    ],
     "smdebug.rules": [
         "ColumnRule", "Finding", "Need", "Outcome", "RequiredTensors", "RequiredTensorsForTrial",
         "Rule", "RuleReport", "RuleRunner", "hook_configuration", "invoke_rule", "make_rule",

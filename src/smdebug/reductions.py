@@ -1,7 +1,7 @@
 """What every reduction means: float64 numpy on the flattened tensor.
 
 Population standard deviation and variance, vector norms whatever the rank, numpy's median. An
-adapter may compute the same on its device; `AdapterContract` compares it with this module.
+adapter may compute the same on its device; `ReductionContract` compares it with this module.
 
 A reduction of a tensor of at most 32-bit floats is rounded to float32, the precision it was
 computed from; others stay float64. A value beyond float32's range stays float64 as well, so that

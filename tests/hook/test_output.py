@@ -27,7 +27,7 @@ from smdebug.storage.format.keys import END_KEY
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.testing import AdapterContract
+from smdebug.testing import ReductionContract
 from smdebug.testing.runs import default_collections
 from smdebug.trials import create_trial
 
@@ -205,7 +205,7 @@ def test_a_pending_batch_is_made_when_it_is_asked_for() -> None:
     pending.release()
 
 
-class TestEntry(AdapterContract):
+class TestEntry(ReductionContract):
     """The definition keeps the contract that adapters are held to."""
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:

@@ -24,7 +24,7 @@ from smdebug.pytorch.tensors import (
 )
 from smdebug.reductions import ALLOWED_NORMS, ALLOWED_REDUCTIONS, COUNTS, REDUCTION_NAMES
 from smdebug.storage.batch import StepBatch
-from smdebug.testing import AdapterContract
+from smdebug.testing import ReductionContract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -596,7 +596,7 @@ def to_torch(array: Array) -> torch.Tensor:
     return torch.from_numpy(array.copy())
 
 
-class TestDeviceReductions(AdapterContract):
+class TestDeviceReductions(ReductionContract):
     """What an accelerator computes, computed on the CPU."""
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
@@ -604,7 +604,7 @@ class TestDeviceReductions(AdapterContract):
         return dict(zip(names, found.tolist(), strict=True))
 
 
-class TestTakenDeviceTensor(AdapterContract):
+class TestTakenDeviceTensor(ReductionContract):
     """The same on its way into a run."""
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
@@ -613,7 +613,7 @@ class TestTakenDeviceTensor(AdapterContract):
         return dict(entry.reductions)
 
 
-class TestTakenTensor(AdapterContract):
+class TestTakenTensor(ReductionContract):
     """The definition itself, by the way of a tensor of the host."""
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:

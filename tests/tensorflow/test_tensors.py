@@ -23,7 +23,7 @@ from smdebug.tensorflow.tensors import (
     to_array,
     value_of,
 )
-from smdebug.testing import AdapterContract
+from smdebug.testing import ReductionContract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ def captured_entry(kind: Any, tensor: Any, want: SaveRequest) -> Any:
 # ---- reductions
 
 
-class TestDeviceReductions(AdapterContract):
+class TestDeviceReductions(ReductionContract):
     """What an accelerator computes, computed on the CPU."""
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
@@ -59,7 +59,7 @@ class TestDeviceReductions(AdapterContract):
         return dict(zip(names, found.numpy().tolist(), strict=True))
 
 
-class TestTakenDeviceTensor(AdapterContract):
+class TestTakenDeviceTensor(ReductionContract):
     """The same on its way into a run."""
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
@@ -67,7 +67,7 @@ class TestTakenDeviceTensor(AdapterContract):
         return dict(captured_entry(DeviceTensorCapture, tf.constant(array), want).reductions)
 
 
-class TestTakenTensor(AdapterContract):
+class TestTakenTensor(ReductionContract):
     """The definition itself, by the way of a tensor of the host."""
 
     def reduce(self, array: Array, names: tuple[str, ...]) -> Mapping[str, float]:
