@@ -67,7 +67,7 @@ def test_the_docstring_describes_all_arguments_in_their_order() -> None:
     assert "log what would be saved" not in text
     assert text.startswith("Saves arrays.\n\nArgs:\n    out_dir: ")
     assert text.count("Args:") == text.count("Example:") == 1
-    assert "finished or not.\n\nExample:\n    >>> DataHook" in text
+    assert "run in `out_dir` first.\n\nExample:\n    >>> DataHook" in text
 
 
 def test_a_hook_without_a_constructor_keeps_the_inherited_one() -> None:

@@ -142,7 +142,7 @@ def test_the_claim_ends_with_close(tmp_path: Path, start: Any) -> None:
     other = start(tmp_path, "worker_0")
     other.close_hook()
     # Still alive, but finished: the run has an end now.
-    with pytest.raises(SMDebugRuntimeError, match=END_KEY):
+    with pytest.raises(SMDebugRuntimeError, match="finished run"):
         hook_in(tmp_path)
 
 

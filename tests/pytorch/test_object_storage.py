@@ -179,10 +179,8 @@ def test_with_a_full_queue_it_waits(
     found: list[dict[str, Any]] = []
     job = threading.Thread(target=lambda: found.append(train(hook)))
     job.start()
-    output: Any = hook
-    wait_until(
-        lambda: output._output is not None and output._output._writer._queue.producers_waiting > 0
-    )
+    run: Any = hook._pipeline.run
+    wait_until(lambda: run.output is not None and run.output._writer._queue.producers_waiting > 0)
     assert hook.stats().steps < STEPS
     proxy.release()
     job.join(PATIENCE)

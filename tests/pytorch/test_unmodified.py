@@ -213,7 +213,7 @@ def test_several_processes_need_an_output_directory(tmp_path: Path) -> None:
     arguments = ["-m", "smdebug", "run", "--", script]
     ended = run(arguments, tmp_path, RANK="0", WORLD_SIZE="2")
     assert ended.code == 2
-    assert "--out must be given when a job has several processes" in ended.errors
+    assert "--out is required for a job of several processes" in ended.errors
 
 
 def test_turned_off(tmp_path: Path, alone: Runs) -> None:

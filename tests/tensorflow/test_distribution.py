@@ -487,7 +487,7 @@ def test_processes_say_what_they_do_not_save(workers: list[Program]) -> None:
     trial = workers[0].trial("fit_all")
     if not trial.tensor_names(collection="gradients"):
         for program in workers:
-            assert "cannot be seen" in program.said("fit_all")
+            assert "cannot be saved" in program.said("fit_all")
 
 
 @pytest.mark.parametrize(("scenario", "count"), [("loop_one", 1), ("loop_all", 2)])

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import smdebug.tensorflow as smd
-from smdebug.exceptions import InvalidCollectionConfiguration
+from smdebug.exceptions import InvalidCollectionConfiguration, SMDebugValueError
 from smdebug.tensorflow.session import EstimatorHook, SessionHook
 from smdebug.tensorflow.session.adapter import SessionAdapter
 
@@ -679,10 +679,12 @@ def test_a_failing_hook_does_not_fail_training(
 
 
 def test_a_collection_without_tensors_is_refused_when_the_session_begins(tmp_path: Path) -> None:
-    hook = SessionHook(tmp_path, include_collections=["loses"])
-    with pytest.raises(InvalidCollectionConfiguration, match="losses"):
+    with pytest.raises(SMDebugValueError, match="losses"):
+        SessionHook(tmp_path, include_collections=["loses"])
+    hook = SessionHook(tmp_path, include_collections=["mine"])
+    with pytest.raises(InvalidCollectionConfiguration, match="mine"):
         run(hook, tf.constant(1), 1)
-    hook.get_collection("loses").include("x")
+    hook.get_collection("mine").include("x")
 
 
 def test_a_hook_is_copied_and_pickled_without_harm(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ _logger = logging.getLogger("smdebug.config")
 
 # How similar an unknown name is to the known one that was probably meant. `gradient` is refused;
 # scripts have collections of their own with names such as `loss`.
-_NEAR = 0.85
+_NEAR = 0.82
 
 
 class CollectionManager:

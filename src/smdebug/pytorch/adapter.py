@@ -251,6 +251,7 @@ class PytorchAdapter(Adapter):
             self._frozen = names
             for name in names:
                 self.pipeline.collections.remember(name, (FROZEN_PARAMETERS,))
+                self.pipeline.collections.add_tensor(FROZEN_PARAMETERS, name)
 
     # ---- tensors
 
