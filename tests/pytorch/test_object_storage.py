@@ -268,7 +268,7 @@ def test_a_server_that_never_comes_back(
     assert same(train(hook, at={MIDDLE: begin}), train(None))
     hook.close()
     (said,) = log_of(caplog, logging.ERROR)
-    assert "saving has stopped, training goes on" in said
+    assert "saving has stopped, training continues" in said
     assert f"lost: {STEPS - MIDDLE} steps, {MIDDLE} to {STEPS - 1}" in said
     assert url in said
     assert "is not complete" in log_of(caplog)[-1]

@@ -111,8 +111,12 @@ def test_bytes_are_those_of_the_files_published(tmp_path: Path, format: str) -> 
 
 def test_waiting_for_the_writer_is_counted(tmp_path: Path) -> None:
     model = nn.Linear(1000, 1000)
-    # Less than one step: each must be written before the next is taken.
-    hook = smd.Hook(tmp_path, save_config=EVERY, include_collections="weights", queue_bytes=1000)
+    # Less than one step: each must be written before the next is taken, and nothing else has it
+    # written before.
+    hook = smd.Hook(
+        tmp_path, save_config=EVERY, include_collections="weights", queue_bytes=1000,
+        flush_seconds=1000,
+    )  # fmt: skip
     hook.register_module(model)
     for _ in range(5):
         model(torch.ones(1, 1000))
