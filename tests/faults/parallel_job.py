@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tests.hook.numpy_hook import NumpyHook
+from tests.hook.numpy_hook import NumpyAdapter, NumpyHook
 
 from smdebug import modes
 from smdebug.config.reduction_config import ReductionConfig
@@ -127,20 +127,27 @@ def mode_of(step: int) -> tuple[modes, int]:
     return modes.TRAIN, group * TRAIN_STEPS + place
 
 
-class WorkerHook(NumpyHook):
-    """A hook of one of several workers, as an adapter makes it of a process group."""
+class WorkerAdapter(NumpyAdapter):
+    """One of several workers, as an adapter finds it in a process group."""
 
-    def __init__(self, plan: Plan, number: int, resume: bool) -> None:
-        self._rank = Worker(f"worker_{number}", plan.writers, number == 0)
-        super().__init__(
-            plan.path, include_workers="all", include_collections=["weights"],
-            save_config={"save_interval": 1}, flush_seconds=plan.flush_seconds, on_error="raise",
-            reduction_config=ReductionConfig(reductions=["min", "max"], save_raw_tensor=True),
-            format=plan.format, resume=resume,
-        )  # fmt: skip
+    rank: Worker
 
-    def _worker(self) -> Worker:
-        return self._rank
+    def worker(self) -> Worker:
+        return self.rank
+
+
+def worker_hook(plan: Plan, number: int, resume: bool) -> NumpyHook:
+    """Makes the hook of one of several workers."""
+    rank = Worker(f"worker_{number}", plan.writers, number == 0)
+    adapter = type("RankedAdapter", (WorkerAdapter,), {"rank": rank})
+    kind: Any = type("WorkerHook", (NumpyHook,), {"adapter_class": adapter})
+    hook: NumpyHook = kind(
+        plan.path, include_workers="all", include_collections=["weights"],
+        save_config={"save_interval": 1}, flush_seconds=plan.flush_seconds, on_error="raise",
+        reduction_config=ReductionConfig(reductions=["min", "max"], save_raw_tensor=True),
+        format=plan.format, resume=resume,
+    )  # fmt: skip
+    return hook
 
 
 # ---- the processes
@@ -151,10 +158,10 @@ def write(plan: Plan, shared: Shared, seen: Seen, number: int) -> None:
     worker = f"worker_{number}"
     # Shared by all: there are moments when every worker is closed.
     common, own = random.Random(plan.seed), random.Random(plan.seed * 100 + number)
-    hook: WorkerHook | None = None
+    hook: NumpyHook | None = None
     for turn in range(plan.rounds):
         if hook is None:
-            hook = WorkerHook(plan, number, resume=turn > 0)
+            hook = worker_hook(plan, number, resume=turn > 0)
         train(hook, worker)
         # Those of one job train together: none has ended before all have begun.
         shared.begun.wait(PATIENCE)
@@ -178,7 +185,7 @@ def write(plan: Plan, shared: Shared, seen: Seen, number: int) -> None:
         seen.counts["segments"] += hook.stats().segments
 
 
-def train(hook: WorkerHook, worker: str) -> None:
+def train(hook: NumpyHook, worker: str) -> None:
     """One step."""
     step = hook.step + 1
     hook.set_mode(mode_of(step)[0])
