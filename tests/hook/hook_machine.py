@@ -231,7 +231,9 @@ class ModelRun:
                 place = f"{name} at step {number}"
                 assert (number in values) == (saved.raw is not None), f"raw value of {place}"
                 if saved.raw is not None:
-                    np.testing.assert_array_equal(values[number], saved.raw, place, strict=True)
+                    value = values[number]
+                    assert (value.dtype, value.shape) == (saved.raw.dtype, saved.raw.shape), place
+                    np.testing.assert_array_equal(value, saved.raw, place)
                 row = rows[number, name]
                 found = {key: row[key] for key in REDUCTION_NAMES if row.get(key) is not None}
                 assert found.keys() == saved.reductions.keys(), f"reductions of {place}"
