@@ -86,13 +86,13 @@ class Program:
         return self._process.returncode
 
     def truth(self, scenario: str, name: str = "truth") -> Truth:
-        assert f"{scenario} done" in self.output, self.output
+        assert f"{scenario} done" in self.output, f"exit status {self.code}: {self.output}"
         with (self._folder / scenario / f"{name}.pickle").open("rb") as file:
             found: Truth = pickle.load(file)
         return found
 
     def trial(self, scenario: str) -> Trial:
-        assert f"{scenario} done" in self.output, self.output
+        assert f"{scenario} done" in self.output, f"exit status {self.code}: {self.output}"
         return create_trial(self._folder / scenario / "run")
 
     def said(self, scenario: str) -> str:
