@@ -381,6 +381,8 @@ def test_ranks_stop_together(tmp_path: Path, by: str) -> None:
     assert first["rule"] == second["rule"]
     expected = "VanishingGradient" if by == "rule" else "StopRequest"
     assert first["rule"] == expected
+    if by == "request":
+        assert first["step"] == 299
 
 
 # ---- torch.compile

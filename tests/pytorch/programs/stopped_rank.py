@@ -38,10 +38,13 @@ def main(rank: int, folder: Path, by: str) -> None:
             # Gradients of zero, and something to wait for at every step.
             (model(torch.ones(3, 4)) * 0).sum().backward()
             optimizer.step()
-            if by == "request" and rank == 1 and hook.step == 200:
-                at_step = hook.step + 5000
-                store = open_store(str(folder / "run"))
-                write_stop(store, StopRequest("by hand", at_step=at_step))
+            if by == "request" and hook.step == 200:
+                if rank == 1:
+                    store = open_store(str(folder / "run"))
+                    write_stop(store, StopRequest("by hand", at_step=300))
+                # However fast the steps are, every rank has polled before step 300.
+                while hook._pipeline.rules.request is None and time.monotonic() < deadline:
+                    time.sleep(0.01)
     except RuleEvaluationConditionMet as stopped:
         ended = {"step": hook.step, "rule": stopped.rule_name, "said": str(stopped)}
     (folder / f"rank_{rank}.json").write_text(json.dumps(ended), encoding="utf-8")
