@@ -37,7 +37,7 @@ EXCEPTIONS = {
     # What the demo trains; everything else of it knows only the run.
     "cli/demo/train.py": {"pytorch"},
     # Rules over the run that a hook is writing.
-    "hook/rule_thread.py": {"rules", "trials"},
+    "hook/rules/rule_thread.py": {"rules", "trials"},
 }
 # Leaves know each other, in this order and no other.
 LEAF_IMPORTS = {

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from smdebug.hook import checkpoints as checkpoint
-from smdebug.hook.checkpoints import CheckpointDirectory, CheckpointState
+from smdebug.hook.run import checkpoints as checkpoint
+from smdebug.hook.run.checkpoints import CheckpointDirectory, CheckpointState
 from smdebug.mode_keys import ModeKeys
 
 if TYPE_CHECKING:

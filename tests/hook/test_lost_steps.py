@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.hook.numpy_hook import NumpyHook
 
-from smdebug.hook.lost_steps import LostSteps
+from smdebug.hook.run.lost_steps import LostSteps
 
 if TYPE_CHECKING:
     from pathlib import Path

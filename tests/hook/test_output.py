@@ -17,8 +17,8 @@ from smdebug.hook.capture import (
     pending_batch,
     saved_bytes,
 )
-from smdebug.hook.output import DryOutput, RunOutput
 from smdebug.hook.plan import SaveRequest
+from smdebug.hook.run.output import DryOutput, RunOutput
 from smdebug.hook.stats import CollectionStats, HookStats
 from smdebug.hook.steps import Step
 from smdebug.mode_keys import ModeKeys

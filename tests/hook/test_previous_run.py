@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smdebug.hook.previous_run import history_of
+from smdebug.hook.run.previous_run import history_of
 from smdebug.hook.steps import Step, StepCounter, StepHistory
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.segment_summary import StepArrays

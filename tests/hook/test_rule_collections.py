@@ -15,7 +15,7 @@ from smdebug.config.options import HookOptions
 from smdebug.config.rule_requirements import DEFAULT_RULE_INTERVAL, TensorRequirement
 from smdebug.config.save_config import SaveConfig
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
-from smdebug.hook.rule_collections import add_rule_collections
+from smdebug.hook.rules.rule_collections import add_rule_collections
 from smdebug.mode_keys import ModeKeys
 from smdebug.trials import create_trial
 

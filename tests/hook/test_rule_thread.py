@@ -22,7 +22,7 @@ def test_a_local_run_is_evaluated_as_often_as_it_is_published(
         remote.append(is_remote)
         return 60.0
 
-    monkeypatch.setattr("smdebug.hook.rule_thread.flush_interval", interval)
+    monkeypatch.setattr("smdebug.hook.rules.rule_thread.flush_interval", interval)
     hook = NumpyHook(f"{scheme}{tmp_path}/run", rules=["VanishingGradient"])
     hook.run(gradient__a=np.ones(3))
     hook.close()

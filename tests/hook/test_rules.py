@@ -17,9 +17,9 @@ from tests.hook.numpy_hook import NumpyHook
 
 from smdebug.config.options import HookOptions
 from smdebug.exceptions import RuleEvaluationConditionMet
-from smdebug.hook import rule_thread as watch
-from smdebug.hook import stop_listener as control
-from smdebug.hook.rules import HookRules
+from smdebug.hook.rules import rule_thread as watch
+from smdebug.hook.rules import stop_listener as control
+from smdebug.hook.rules.hook_rules import HookRules
 from smdebug.hook.steps import StepCounter
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules import Rule

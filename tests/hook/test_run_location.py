@@ -15,8 +15,8 @@ from smdebug.config.json_config import parse_json_config
 from smdebug.config.options import HookOptions
 from smdebug.config.save_config import SaveConfig
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
-from smdebug.hook import overwrite
-from smdebug.hook.run_location import require_free
+from smdebug.hook.run import overwrite
+from smdebug.hook.run.run_location import require_free
 from smdebug.hook.worker import Worker
 from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.findings import Finding, write_findings

@@ -27,7 +27,7 @@ from smdebug.exceptions import (
     StoreError,
     WriteFailed,
 )
-from smdebug.hook import stop_listener as control
+from smdebug.hook.rules import stop_listener as control
 from smdebug.storage.stores import object_store
 from smdebug.storage.stores.bucket import Timeouts
 from smdebug.trials import create_trial

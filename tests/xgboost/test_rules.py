@@ -23,7 +23,7 @@ from xgboost.callback import EarlyStopping, TrainingCallback
 
 import smdebug.xgboost as smd
 from smdebug.exceptions import SMDebugValueError
-from smdebug.hook.stop_listener import LOCAL_SECONDS
+from smdebug.hook.rules.stop_listener import LOCAL_SECONDS
 from smdebug.rules import rule_names, run_rules
 from smdebug.storage.stop_requests import StopRequest, write_stop
 from smdebug.storage.stores.base import open_store

@@ -22,9 +22,9 @@ from smdebug.hook.worker import CHIEF_WORKER, Worker
 if TYPE_CHECKING:
     from smdebug.config.collection_manager import CollectionManager
     from smdebug.hook.capture import Capture, StepCapture
-    from smdebug.hook.output import Output
     from smdebug.hook.pipeline import Pipeline
     from smdebug.hook.plan import SaveRequest
+    from smdebug.hook.run.output import Output
     from smdebug.reductions import Array
     from smdebug.storage.stop_requests import StopRequest
 

@@ -12,7 +12,7 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.collection_manager import CollectionManager, check_included
 from smdebug.exceptions import InvalidCollectionConfiguration
 from smdebug.hook.plan import SavePlan
-from smdebug.hook.rule_collections import add_rule_collections
+from smdebug.hook.rules.rule_collections import add_rule_collections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

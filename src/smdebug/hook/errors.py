@@ -8,7 +8,7 @@ import time
 import traceback
 
 from smdebug.exceptions import WriteFailed
-from smdebug.hook.lost_steps import LostSteps
+from smdebug.hook.run.lost_steps import LostSteps
 
 logger = logging.getLogger("smdebug.hook")
 

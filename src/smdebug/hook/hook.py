@@ -20,7 +20,7 @@ from smdebug.exceptions import SMDebugTypeError
 from smdebug.hook.adapter import Adapter
 from smdebug.hook.module_api import set_hook
 from smdebug.hook.pipeline import Pipeline
-from smdebug.hook.run_location import resolve_out_dir
+from smdebug.hook.run.run_location import resolve_out_dir
 from smdebug.hook.steps import check_mode, step_number
 from smdebug.hook.worker import CHIEF_WORKER
 from smdebug.storage.stores.base import open_store

@@ -17,10 +17,10 @@ from smdebug.hook.errors import ErrorPolicy, GuardedSection
 from smdebug.hook.lifecycle import Lifecycle
 from smdebug.hook.nan_trigger import observe
 from smdebug.hook.plan import StepCache
-from smdebug.hook.rule_thread import RuleSet
-from smdebug.hook.rules import HookRules, stop_request_for
-from smdebug.hook.run_session import RunSession
-from smdebug.hook.saved_steps import SavedSteps
+from smdebug.hook.rules.hook_rules import HookRules, stop_request_for
+from smdebug.hook.rules.rule_thread import RuleSet
+from smdebug.hook.run.run_session import RunSession
+from smdebug.hook.run.saved_steps import SavedSteps
 from smdebug.hook.stats import HookStats
 from smdebug.hook.step_captures import StepCaptures
 from smdebug.hook.steps import StepCounter

@@ -13,7 +13,7 @@ from smdebug.config.log import WarnOnce
 from smdebug.hook.adapter import Adapter
 from smdebug.hook.handles import Callback, Handle
 from smdebug.hook.naming import tensors_in
-from smdebug.hook.rule_layers import include_layers, include_loss
+from smdebug.hook.rules.rule_layers import include_layers, include_loss
 from smdebug.hook.worker import Worker
 from smdebug.mxnet.activations import Activations
 from smdebug.mxnet.backward import observe_backward

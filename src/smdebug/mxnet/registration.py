@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smdebug.hook.rule_layers import MODEL
+from smdebug.hook.rules.rule_layers import MODEL
 from smdebug.mxnet.naming import block_name
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from smdebug.config.log import WarnOnce
 from smdebug.exceptions import SMDebugError, SMDebugRuntimeError, SMDebugTypeError
 from smdebug.hook.adapter import Adapter
 from smdebug.hook.handles import Handle
-from smdebug.hook.rule_layers import include_layers
+from smdebug.hook.rules.rule_layers import include_layers
 from smdebug.hook.worker import CHIEF_WORKER, Worker
 from smdebug.mode_keys import ModeKeys
 from smdebug.pytorch.activations import Activations

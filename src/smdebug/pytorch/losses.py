@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from smdebug.hook.handles import Handle
-from smdebug.hook.rule_layers import include_loss
+from smdebug.hook.rules.rule_layers import include_loss
 from smdebug.pytorch.context import in_backward
 from smdebug.pytorch.registration import Callback, HookSet
 

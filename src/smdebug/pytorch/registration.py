@@ -8,7 +8,7 @@ import torch
 
 from smdebug.config.names import unique_name
 from smdebug.hook.handles import Callback as _Callback
-from smdebug.hook.rule_layers import MODEL
+from smdebug.hook.rules.rule_layers import MODEL
 from smdebug.pytorch.context import is_traced
 from smdebug.pytorch.naming import original_module, plain_path, root_name
 

@@ -29,7 +29,7 @@ from tests.faults.programs import places
 from torch import nn
 
 import smdebug.hook.hook
-import smdebug.hook.run_location
+import smdebug.hook.run.run_location
 from smdebug import SaveConfig
 from smdebug.config.log import install_log
 from smdebug.exceptions import SMDebugError
@@ -240,7 +240,7 @@ class Training:
         if job.failing:
             store = self.store = FlakyStore(job.out_dir, job.seed, job.remote)
             # There is no scheme for such a store.
-            for module in (smdebug.hook.hook, smdebug.hook.run_location):
+            for module in (smdebug.hook.hook, smdebug.hook.run.run_location):
                 vars(module)["open_store"] = lambda path: store
         every = SaveConfig(save_interval=1)
         options = dict(job.options)

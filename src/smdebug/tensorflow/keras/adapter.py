@@ -27,9 +27,9 @@ from smdebug.tensorflow.naming import KERAS_COLLECTIONS, LAYER_TENSORS, NOT_OF_A
 
 if TYPE_CHECKING:
     from smdebug.config.collection_manager import CollectionManager
-    from smdebug.hook.output import Output
     from smdebug.hook.pipeline import Pipeline
     from smdebug.hook.plan import SavePlan
+    from smdebug.hook.run.output import Output
     from smdebug.hook.worker import Worker
     from smdebug.storage.stop_requests import StopRequest
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from smdebug.config.options import HookOptions
     from smdebug.hook.capture import Capture
-    from smdebug.hook.output import Output
     from smdebug.hook.plan import SaveRequest
+    from smdebug.hook.run.output import Output
     from smdebug.hook.steps import Step
     from smdebug.storage.batch import StepBatch
 

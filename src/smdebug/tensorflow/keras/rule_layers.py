@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from smdebug.config.rule_requirements import TensorRequirement
-    from smdebug.hook.rule_collections import RuleCollection
+    from smdebug.hook.rules.rule_collections import RuleCollection
     from smdebug.tensorflow.keras.layers import ModelNames
 
 _MODEL, _LOSS = "model", "loss"

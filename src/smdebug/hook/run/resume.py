@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from smdebug.config.json_config import read_checkpoint_dir
 from smdebug.exceptions import SMDebugValueError
-from smdebug.hook.checkpoints import CheckpointDirectory
-from smdebug.hook.previous_run import PreviousRun
+from smdebug.hook.run.checkpoints import CheckpointDirectory
+from smdebug.hook.run.previous_run import PreviousRun
 from smdebug.hook.steps import StepHistory
 from smdebug.storage.format.keys import END_KEY
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from smdebug.config.options import HookOptions
-    from smdebug.hook.checkpoints import CheckpointState
+    from smdebug.hook.run.checkpoints import CheckpointState
     from smdebug.hook.steps import StepCounter
     from smdebug.storage.stores.base import Store
 

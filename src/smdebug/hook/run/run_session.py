@@ -6,10 +6,10 @@ import time
 from typing import TYPE_CHECKING
 
 from smdebug.config import environment
-from smdebug.hook.output import DryOutput
-from smdebug.hook.previous_run import previous_tensor_names
-from smdebug.hook.resume import Resume
-from smdebug.hook.run_location import open_run, require_free
+from smdebug.hook.run.output import DryOutput
+from smdebug.hook.run.previous_run import previous_tensor_names
+from smdebug.hook.run.resume import Resume
+from smdebug.hook.run.run_location import open_run, require_free
 from smdebug.storage.arrow import warm_up
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from smdebug.config.options import HookOptions
     from smdebug.hook.collections import HookCollections
-    from smdebug.hook.output import Output
-    from smdebug.hook.saved_steps import SavedSteps
+    from smdebug.hook.run.output import Output
+    from smdebug.hook.run.saved_steps import SavedSteps
     from smdebug.hook.steps import StepCounter
     from smdebug.hook.worker import Worker
     from smdebug.storage.stores.base import Store

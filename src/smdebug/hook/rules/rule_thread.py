@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from smdebug.config.options import HookOptions
     from smdebug.config.rule_requirements import TensorRequirement
     from smdebug.hook.adapter import Adapter
-    from smdebug.hook.fresh_run_store import FreshRunStore
+    from smdebug.hook.rules.fresh_run_store import FreshRunStore
     from smdebug.rules.outcome import RuleReport
     from smdebug.rules.registry import RuleSpec
     from smdebug.rules.runner import RuleRunner

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from smdebug.config import environment
 from smdebug.exceptions import SMDebugRuntimeError
-from smdebug.hook.output import RunOutput
-from smdebug.hook.overwrite import overwrite_run
+from smdebug.hook.run.output import RunOutput
+from smdebug.hook.run.overwrite import overwrite_run
 from smdebug.hook.sinks.sagemaker_metrics import SagemakerMetricsFile
 from smdebug.hook.sinks.tensorboard import TensorboardSink
 from smdebug.hook.worker import CHIEF_WORKER

@@ -13,9 +13,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from smdebug.config import environment
-from smdebug.hook.fresh_run_store import FreshRunStore
-from smdebug.hook.rule_thread import RuleThread
-from smdebug.hook.stop_listener import StopListener
+from smdebug.hook.rules.fresh_run_store import FreshRunStore
+from smdebug.hook.rules.rule_thread import RuleThread
+from smdebug.hook.rules.stop_listener import StopListener
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.findings import write_findings
 from smdebug.storage.stop_requests import StopRequest, write_stop
@@ -23,7 +23,7 @@ from smdebug.storage.stores.retrying import retrying
 
 if TYPE_CHECKING:
     from smdebug.config.options import HookOptions
-    from smdebug.hook.rule_thread import RuleSet
+    from smdebug.hook.rules.rule_thread import RuleSet
     from smdebug.hook.steps import StepCounter
     from smdebug.storage.findings import Finding
     from smdebug.storage.stores.base import Store

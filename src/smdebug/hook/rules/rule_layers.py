@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from smdebug.config.rule_requirements import TensorRequirement
-    from smdebug.hook.rule_collections import RuleCollection
+    from smdebug.hook.rules.rule_collections import RuleCollection
 
 MODEL, LOSS = "model", "loss"
 # A loss may be called with keyword arguments, which have these names in the frameworks.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from smdebug.hook.lost_steps import LostSteps
+from smdebug.hook.run.lost_steps import LostSteps
 
 if TYPE_CHECKING:
     from smdebug.hook.capture import StepCapture
-    from smdebug.hook.output import Output
+    from smdebug.hook.run.output import Output
     from smdebug.hook.stats import HookStats
     from smdebug.hook.steps import Step
     from smdebug.mode_keys import ModeKeys

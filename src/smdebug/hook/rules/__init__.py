@@ -1,0 +1,1 @@
+"""The rules that a hook evaluates beside its job, and requests to stop it."""
