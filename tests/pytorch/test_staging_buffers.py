@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from smdebug.hook.plan import SaveRequest
 from smdebug.mode_keys import ModeKeys
-from smdebug.pytorch import Hook, ReductionConfig, SaveConfig, create_trial
-from smdebug.pytorch.staging_buffers import BufferLayout, Slot
+from smdebug.pytorch import Hook, ReductionConfig, SaveConfig, create_trial, staging_buffers
+from smdebug.pytorch.staging_buffers import BufferLayout, Slot, fits_in_buffer
 from smdebug.storage.batch import StepBatch
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ RAW = SaveRequest(raw=True, reductions=("mean",), collections=("weights",))
 
 
 def layout_of(save_request: SaveRequest) -> BufferLayout:
-    return BufferLayout([Slot(name, (3, 2), torch.float32, save_request) for name in ("a", "b")])
+    return BufferLayout([Slot.of(name, torch.empty(3, 2), save_request) for name in ("a", "b")])
 
 
 def batch() -> StepBatch:
@@ -66,6 +67,56 @@ def test_a_tensor_that_is_delivered_twice_counts_once() -> None:
         "b": 10,
     }
     np.testing.assert_array_equal(block.reductions["mean"], [3.0, 2.0])
+
+
+class CountedOps(TorchDispatchMode):
+    """Counts the operations that are sent to a device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.ops.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_parameters_of_a_device_are_copied_by_one_call_for_each_type() -> None:
+    sizes = [(size, size + 1) for size in range(1, 41)]
+    tensors = [
+        torch.empty(size, dtype=dtype, device="meta")
+        for size in sizes
+        for dtype in (torch.float32, torch.bfloat16)
+    ]
+    buffer = BufferLayout(
+        [Slot.of(str(number), tensor, NUMBERS) for number, tensor in enumerate(tensors)]
+    ).buffer()
+    with CountedOps() as counted:
+        buffer.fill(tensors)
+    assert counted.ops == ["aten._foreach_copy_.default"] * 2
+    with CountedOps() as counted:
+        buffer.put(3, tensors[3])
+    assert counted.ops == ["aten.copy_.default"]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "expected"),
+    [
+        (torch.empty(2), True),
+        (torch.empty(1), False),
+        (torch.empty(2, dtype=torch.complex64), False),
+        (torch.empty(1 << 24, device="cpu"), True),
+        (torch.empty(2, device="meta"), False),
+    ],
+)
+def test_which_tensors_fit(tensor: torch.Tensor, expected: bool) -> None:
+    assert fits_in_buffer(tensor) is expected
+
+
+def test_large_tensors_of_a_device_are_reduced_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging_buffers, "on_host", lambda tensor: False)
+    assert fits_in_buffer(torch.empty(1 << 14))
+    assert not fits_in_buffer(torch.empty((1 << 14) + 1))
 
 
 @pytest.mark.parametrize("raw", [False, True])

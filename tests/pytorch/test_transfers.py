@@ -9,7 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from smdebug.pytorch import Hook, ReductionConfig, SaveConfig, adapter, create_trial, modes, tensors
+from smdebug.pytorch import (
+    Hook,
+    ReductionConfig,
+    SaveConfig,
+    adapter,
+    create_trial,
+    modes,
+    staging_buffers,
+    tensors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,13 +30,16 @@ class Device:
 
     def __init__(self) -> None:
         self._in_flight: list[Callable[[], Any]] = []
+        self.transfers = self.events = 0
 
     def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.transfers += 1
         host, copy = torch.full_like(tensor, torch.nan), tensor.clone()
         self._in_flight.append(lambda: host.copy_(copy))
         return host
 
     def record_event(self, device: torch.device) -> Device:
+        self.events += 1
         event = Device()
         event._in_flight, self._in_flight = self._in_flight, []
         return event
@@ -38,18 +50,14 @@ class Device:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> None:
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     """Has every tensor captured as one of an accelerator."""
     fake = Device()
-    monkeypatch.setattr(tensors, "to_host", fake.to_host)
-    monkeypatch.setattr(tensors, "record_event", fake.record_event)
-
-    def capture(
-        self: Any, name: str, tensor: Any, request: Any, last: Any = None, time: Any = None
-    ) -> tensors.DeviceTensorCapture:
-        return tensors.DeviceTensorCapture(name, tensor.detach(), request, time)
-
-    monkeypatch.setattr(adapter.PytorchAdapter, "capture", capture)
+    for module in (adapter, staging_buffers, tensors):
+        monkeypatch.setattr(module, "on_host", lambda tensor: False, raising=False)
+        monkeypatch.setattr(module, "to_host", fake.to_host, raising=False)
+        monkeypatch.setattr(module, "record_event", fake.record_event, raising=False)
+    return fake
 
 
 @pytest.mark.usefixtures("device")
@@ -91,3 +99,44 @@ def test_every_way_to_the_writer_waits_for_the_copies(tmp_path: Path, raw: bool)
         if raw:
             np.testing.assert_array_equal(tensor.value(step), [-value, value])
         assert float(scalar.value(scalar.steps()[0])) == value
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["reductions", "raw"])
+def test_parameters_and_gradients_are_transferred_together(
+    tmp_path: Path, device: Device, raw: bool
+) -> None:
+    torch.manual_seed(0)
+    large = nn.Linear(200, 200)
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 200), large)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hook = Hook(
+        tmp_path, save_config=SaveConfig(save_interval=1),
+        reduction_config=ReductionConfig(["min", "mean"], save_raw_tensor=raw),
+        include_collections=["weights", "biases", "gradients"],
+    )  # fmt: skip
+    hook.register_module(model)
+    expected: dict[tuple[str, int], np.ndarray[Any, Any]] = {}
+    for step in range(4):
+        for name, parameter in model.named_parameters():
+            expected[f"Sequential_{name}", step] = parameter.detach().numpy().copy()
+        optimizer.zero_grad()
+        model(torch.randn(5, 4)).square().mean().backward()
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None
+            expected[f"gradient/Sequential_{name}", step] = parameter.grad.numpy().copy()
+        optimizer.step()
+        # What is in flight must be a copy.
+        hook.flush()
+    hook.close()
+    trial = create_trial(str(tmp_path))
+    assert {*trial.tensor_names()} == {name for name, _ in expected}
+    for (name, step), value in expected.items():
+        tensor = trial.tensor(name)
+        wide = value.astype(np.float64)
+        assert tensor.reduction_value(step, "min") == wide.min()
+        assert tensor.reduction_value(step, "mean") == pytest.approx(wide.mean(), rel=1e-6)
+        if raw:
+            np.testing.assert_array_equal(tensor.value(step), value)
+    # A buffer each for parameters and gradients; the reductions of the large weight and of its
+    # gradient together, and the values of each.
+    assert device.transfers == 4 * (5 if raw else 3)

@@ -31,7 +31,8 @@ from smdebug.pytorch.registration import (
     around_forward,
     registered_parts,
 )
-from smdebug.pytorch.tensors import DeviceTensorCapture, is_finite, local_tensor, to_numpy
+from smdebug.pytorch.staging_buffers import StagingBuffer
+from smdebug.pytorch.tensors import DeviceTensorCapture, is_finite, local_tensor, on_host, to_numpy
 
 if TYPE_CHECKING:
     from smdebug.config.collection_manager import CollectionManager
@@ -281,14 +282,19 @@ class PytorchAdapter(Adapter):
         local = local_tensor(tensor, name)
         if local is None:
             return None
-        if local.device.type == "cpu":
+        if on_host(local):
             return self._minmax.capture(name, tensor, local, request, last, time)
         return DeviceTensorCapture(name, local, request, time)
 
     def complete(self, capture: StepCapture) -> None:
         if capture is self.pipeline.current:
             self._gradients.handed_over()
-        on_device = [each for each in capture.pending if isinstance(each, DeviceTensorCapture)]
+        on_device = []
+        for each in capture.pending:
+            if isinstance(each, StagingBuffer):
+                each.send()
+            elif isinstance(each, DeviceTensorCapture):
+                on_device.append(each)
         if on_device:
             DeviceTensorCapture.send(on_device)
 

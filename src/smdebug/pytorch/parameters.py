@@ -45,7 +45,7 @@ class Weights:
             if request is None or tensor is None:
                 continue
             if request.histogram is None and fits_in_buffer(tensor):
-                slots.append(Slot(name, tuple(tensor.shape), tensor.dtype, request))
+                slots.append(Slot.of(name, tensor, request))
                 self._buffered.append(parameter)
             else:
                 self._others.append((name, parameter))
@@ -96,7 +96,7 @@ class _GradientPlan:
                 continue
             if fits_in_buffer(parameter) and local_tensor(parameter, name) is not None:
                 self.positions[name] = len(slots)
-                slots.append(Slot(name, tuple(parameter.shape), parameter.dtype, request))
+                slots.append(Slot.of(name, parameter, request))
         self.layout = BufferLayout(slots) if slots else None
 
 

@@ -1,19 +1,22 @@
-"""Many host tensors at once, as those of all parameters: copied into staging buffers.
+"""Many tensors at once, as those of all parameters: copied into staging buffers.
 
 Tensors of one size and type, of which the same is saved, become the rows of one matrix, so that the
 writer thread reduces all of them with a handful of calls. The memory is reused step after step.
+
+Small tensors of an accelerator are copied into a buffer there, which is transferred to the host in
+one piece: reducing each of them on the device would take several kernels that do next to nothing.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from smdebug.hook.capture import make_entry, saved_bytes
-from smdebug.pytorch.tensors import DTYPES
+from smdebug.pytorch.tensors import DTYPES, on_host, record_event, to_host, to_numpy, wait_for
 from smdebug.reductions import compute_row_reductions
 from smdebug.storage.batch import Block, BlockSchema
 
@@ -29,6 +32,11 @@ if TYPE_CHECKING:
 _ALIGNMENT = 64
 # Larger raw tensors are written one by one: their checksums are computed in parallel to writing.
 _LARGE = 1 << 20
+# The largest tensor of an accelerator that is copied there: the copies take its memory, and beyond
+# this size a kernel has enough to do.
+_MAX_DEVICE_BYTES = 1 << 16
+# Where memory can be pinned, so that a transfer does not block.
+_DEVICES = ("cpu", "cuda", "xpu")
 # How many sets of tensors that were delivered together are cached.
 _MAX_PARTIAL = 64
 
@@ -39,7 +47,13 @@ class Slot(NamedTuple):
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
+    device: torch.device
     request: SaveRequest
+
+    @classmethod
+    def of(cls, name: str, tensor: torch.Tensor, request: SaveRequest) -> Slot:
+        """Return the slot for a tensor."""
+        return cls(name, tuple(tensor.shape), tensor.dtype, tensor.device, request)
 
     @property
     def nbytes(self) -> int:
@@ -48,23 +62,35 @@ class Slot(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Slots of one size, type and request: a matrix with a row each."""
+    """Slots of one device, size, type and request: a matrix with a row each.
+
+    Attributes:
+        positions: the slots.
+        region: where the matrix is: in which region of the memory, and from which element on.
+        start: the first element.
+        size: the elements of a row.
+        schema: the tensors.
+        request: what to save of each.
+    """
 
     positions: npt.NDArray[np.int64]
+    region: int
     start: int
     size: int
     schema: BlockSchema
     request: SaveRequest
-    dtype: torch.dtype
 
-    @property
-    def nbytes(self) -> int:
-        return len(self.positions) * self.size * int(self.dtype.itemsize)
+    def matrix(self, region: Any) -> Any:
+        """Return the matrix in a region, which is a tensor or an array."""
+        count = len(self.positions)
+        return region[self.start : self.start + count * self.size].reshape(count, self.size)
 
 
 def fits_in_buffer(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor can have a slot: several real numbers on the host."""
-    return tensor.device.type == "cpu" and tensor.numel() > 1 and not tensor.is_complex()
+    """Return whether a tensor can have a slot: several real numbers; few on an accelerator."""
+    if tensor.numel() < 2 or tensor.is_complex() or tensor.device.type not in _DEVICES:
+        return False
+    return on_host(tensor) or tensor.nbytes <= _MAX_DEVICE_BYTES
 
 
 class BufferLayout:
@@ -76,6 +102,8 @@ class BufferLayout:
     Attributes:
         slots: the tensors, in the given order.
         groups: the matrices.
+        regions: device, type and number of elements of each region of the memory.
+        members: the slots of each region.
         nbytes: the size of a buffer.
         totals: collections, and how many tensors and bytes are saved for them.
     """
@@ -83,26 +111,29 @@ class BufferLayout:
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.slots = tuple(slots)
         self.groups: list[_Group] = []
-        alike: dict[tuple[torch.dtype, int, SaveRequest], list[int]] = {}
+        alike: dict[tuple[torch.device, torch.dtype, int, SaveRequest], list[int]] = {}
         for position, slot in enumerate(slots):
-            key = (slot.dtype, math.prod(slot.shape), slot.request)
+            key = (slot.device, slot.dtype, math.prod(slot.shape), slot.request)
             alike.setdefault(key, []).append(position)
-        self.nbytes = 0
-        for (dtype, size, request), positions in alike.items():
-            group = _Group(
-                np.array(positions, np.int64), self.nbytes, size, self._schema(positions), request,
-                dtype,
-            )  # fmt: skip
-            self.groups.append(group)
-            self.nbytes += -(-group.nbytes // _ALIGNMENT) * _ALIGNMENT
-        self.totals = [
-            (
-                each.request.collections,
-                len(each.positions),
-                len(each.positions) * saved_bytes(each.size * each.dtype.itemsize, each.request),
+        sizes: dict[tuple[torch.device, torch.dtype], int] = {}
+        self.members: list[list[int]] = []
+        self.totals: list[tuple[tuple[str, ...], int, int]] = []
+        for (device, dtype, size, request), positions in alike.items():
+            if (device, dtype) not in sizes:
+                sizes[device, dtype] = 0
+                self.members.append([])
+            region, start = list(sizes).index((device, dtype)), sizes[device, dtype]
+            schema = self._schema(positions)
+            self.groups.append(
+                _Group(np.array(positions, np.int64), region, start, size, schema, request)
             )
-            for each in self.groups
-        ]
+            self.members[region] += positions
+            aligned = _ALIGNMENT // dtype.itemsize
+            sizes[device, dtype] += -(-len(positions) * size // aligned) * aligned
+            saved = len(positions) * saved_bytes(size * dtype.itemsize, request)
+            self.totals.append((request.collections, len(positions), saved))
+        self.regions = [(*key, size) for key, size in sizes.items()]
+        self.nbytes = sum(size * dtype.itemsize for _, dtype, size in self.regions)
         self._free: list[_Memory] = []
         self._partial: dict[tuple[int, ...], BlockSchema] = {}
 
@@ -136,23 +167,26 @@ class _Memory:
     """Memory that serves one step after the other.
 
     Attributes:
+        regions: one tensor per device and type.
         views: the slot of each tensor.
-        matrices: the same memory by group.
+        region_views: the same by region.
     """
 
     def __init__(self, layout: BufferLayout) -> None:
         # A tensor made in inference mode could not be written to outside it.
         with torch.inference_mode(False):
-            memory = torch.empty(layout.nbytes, dtype=torch.uint8, device="cpu")
-            self.views: list[torch.Tensor] = [memory] * len(layout.slots)
-            self.matrices: list[Array] = []
+            self.regions = [
+                torch.empty(size, dtype=dtype, device=device)
+                for device, dtype, size in layout.regions
+            ]
+            self.views: list[torch.Tensor] = [torch.empty(0)] * len(layout.slots)
             for group in layout.groups:
-                part = memory[group.start : group.start + group.nbytes]
-                matrix = part.view(group.dtype).view(len(group.positions), group.size)
+                matrix = group.matrix(self.regions[group.region])
                 for row, position in enumerate(group.positions.tolist()):
                     self.views[position] = matrix[row].view(layout.slots[position].shape)
-                array = part.numpy().view(DTYPES[group.dtype])
-                self.matrices.append(array.reshape(len(group.positions), group.size))
+            self.region_views = [
+                [self.views[position] for position in members] for members in layout.members
+            ]
 
 
 class StagingBuffer:
@@ -170,16 +204,21 @@ class StagingBuffer:
         # None from when it is returned: it is another step's from then on.
         self._memory: _Memory | None = memory
         self._views = memory.views
+        self._region_views = memory.region_views
         self._present = bytearray(len(layout.slots))
         # The positions in the order of delivery; empty when all were copied at once.
         self._order: list[int] = []
+        # The regions on the host, and what to wait for before reading them; set by `send`.
+        self._host: list[torch.Tensor] = []
+        self._events: list[Any] = []
         self.tensors = len(layout.slots)
         self.nbytes = layout.nbytes + 100 * len(layout.slots)
 
     def fill(self, tensors: list[torch.Tensor]) -> None:
-        """Copy all tensors at once."""
+        """Copy all tensors at once: one call for each device and type."""
         with torch.no_grad():
-            torch._foreach_copy_(self._views, tensors)
+            for members, views in zip(self._layout.members, self._region_views, strict=True):
+                torch._foreach_copy_(views, [tensors[position] for position in members])
         self._present = bytearray(b"\x01") * len(self._present)
 
     def put(self, position: int, tensor: torch.Tensor) -> None:
@@ -188,11 +227,25 @@ class StagingBuffer:
         self._present[position] = 1
         self._order.append(position)
 
+    def send(self) -> None:
+        """Start transferring what is on a device to the host; once, also after Ctrl-C."""
+        if self._memory is None or self._host:
+            return
+        regions = self._memory.regions
+        devices = {each.device for each in regions if not on_host(each)}
+        host = [to_host(each) if each.device in devices else each for each in regions]
+        self._events = [record_event(device) for device in devices]
+        self._host = host
+
     def finish(self, batch: StepBatch) -> None:
         positions = self._execution_order(batch.placed)
-        assert self._memory is not None
+        self.send()
+        for event in self._events:
+            wait_for(event)
+        arrays = [to_numpy(region) for region in self._host]
         whole, present = all(self._present), np.frombuffer(self._present, np.bool_)
-        for group, matrix in zip(self._layout.groups, self._memory.matrices, strict=True):
+        for group in self._layout.groups:
+            matrix = group.matrix(arrays[group.region])
             schema, order = group.schema, positions[group.positions]
             if not whole:
                 rows = np.flatnonzero(present[group.positions])

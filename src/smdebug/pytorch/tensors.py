@@ -172,6 +172,11 @@ class DeviceTensorCapture(SingleCapture):
         batch.entries.append(entry)
 
 
+def on_host(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is in the host's memory, and not in that of an accelerator."""
+    return bool(tensor.device.type == "cpu")
+
+
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
     """Start copying a tensor to the host; wait for `record_event` before reading it."""
     on_device = tensor.device.type != "cpu"
