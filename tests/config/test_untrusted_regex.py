@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from smdebug.config import untrusted_regex
 from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
-from smdebug.config.untrusted_regex import UntrustedRegex, UntrustedRegexes
+from smdebug.config.untrusted_regex import UntrustedRegex, UntrustedRegexes, is_quick
 
 # Those that smdebug 1.0.34 writes, and what people write.
 KNOWN = [
@@ -157,6 +157,37 @@ def test_an_honest_run_of_many_names_is_searched_once(caplog: pytest.LogCaptureF
     assert not caplog.records
 
 
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("weight", True),
+        ("^(?!gradient).*weight", True),
+        ("[Ll]oss_(?!input).*output", True),
+        ("(relu|tanh)_output", True),
+        ("(a+)+$", False),
+        ("a?a?a?aaa", False),
+        ("(a|a)(a|a)b", False),
+        (".*.*x", False),
+        ("(?:layer){e}", False),
+    ],
+)
+def test_only_searches_that_may_be_slow_have_a_timeout(pattern: str, expected: bool) -> None:
+    assert is_quick(pattern) is expected
+    seen: list[dict[str, Any]] = []
+    real = regex_package.compile(pattern)
+
+    class Recorded:
+        def search(self, name: str, **options: Any) -> Any:
+            seen.append(options)
+            return real.search(name)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(untrusted_regex, "_compile", lambda pattern: Recorded())
+        # In a long name a square is slow, too.
+        untrusted(pattern).matching(["short", "long" * 200])
+    assert ["timeout" in options for options in seen] == [not expected, True]
+
+
 def test_a_timeout_that_other_threads_cause_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """`regex` counts the CPU time of the process: a search that was not slow itself is repeated."""
     real = regex_package.compile("a$")
@@ -170,7 +201,7 @@ def test_a_timeout_that_other_threads_cause_is_no_reason(monkeypatch: pytest.Mon
             return real.search(name)
 
     monkeypatch.setattr(untrusted_regex, "_compile", lambda pattern: Interrupted())
-    assert untrusted("a$").search("ba")
+    assert untrusted("(a|b)+$").search("ba")
     assert timeouts == [0.05, 0.4, 3.2]
 
 
