@@ -171,6 +171,9 @@ def test_no_rules_and_rules_of_another_trial_are_refused() -> None:
         RuleRunner(trial, [Above(other)])
     with pytest.raises(SMDebugValueError, match="rules must be of the trial"):
         RuleRunner(trial, [Above, Classic(other)])
+    part = Trial(trial.path, range_steps=(0, 1))
+    with pytest.raises(SMDebugValueError, match="rules must be of the trial"):
+        RuleRunner(trial, [Above(part)])
 
 
 def test_a_rule_that_was_used_before_finds_the_same_again() -> None:

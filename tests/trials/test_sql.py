@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from smdebug.analysis.utils import no_refresh
+from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.local import LocalStore
+from smdebug.storage.v2.index_file import IndexFile
 from smdebug.storage.writer import RunWriter
 from smdebug.testing.runs import default_batch, default_collections, make_run
 from smdebug.trials import Trial, create_trial
@@ -84,6 +86,38 @@ def test_columns_that_hold_nothing_are_left_out(trial: Trial) -> None:
     assert {"step", "mode", "worker", "tensor", "l2", "l1", "abs_max"} <= set(names)
     assert not {"prod", "median", "nans"} & set(names)
     assert trial.to_arrow(["step", "median"])["median"].null_count == trial.to_arrow().num_rows
+
+
+def test_an_unknown_column_is_an_error_at_once(
+    trial: Trial, rich: Rich, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(self: LocalStore, prefix: str = "", after: str = "") -> Any:
+        raise AssertionError("the run was listed")
+
+    for each in (trial, create_trial(rich[0], range_steps=(2, 6))):
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalStore, "list", listed)
+            with pytest.raises(SMDebugValueError, match=r"'abs_maxx'.* Did you mean 'abs_max'"):
+                each.to_arrow(["step", "abs_maxx"])
+            with pytest.raises(SMDebugValueError, match="Columns of the index: .*step.* l2"):
+                each.to_pandas(["l3"])
+
+
+def test_a_missing_key_that_compaction_does_not_explain_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path, [0])
+    trial = create_trial(tmp_path)
+    calls: list[str] = []
+
+    def table(self: IndexFile, columns: Any) -> Any:
+        calls.append("read")
+        raise KeyError("of another kind")
+
+    monkeypatch.setattr(IndexFile, "table", table)
+    with pytest.raises(KeyError, match="of another kind"):
+        trial.to_arrow(["step"])
+    assert calls == ["read"]
 
 
 def test_scalars_and_shapes_of_format_2(tmp_path: Path) -> None:

@@ -497,7 +497,10 @@ def test_equality_and_hash(rich: Rich, tmp_path: Path) -> None:
     assert one == same
     assert hash(one) == hash(same)
     assert one.name == other_path.name == "run__1"
-    assert len({one, same, other_name, other_path}) == 3
+    part = create_trial(path, range_steps=(0, 3))
+    assert part != one
+    assert part == create_trial(path, range_steps=(0, 3))
+    assert len({one, same, other_name, other_path, part}) == 4
     assert one != path
 
 

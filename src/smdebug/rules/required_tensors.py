@@ -131,7 +131,7 @@ class RequiredTensors:
 
     def _for(self, trial: Trial | None) -> RequiredTensorsForTrial:
         chosen = self._base if trial is None else trial
-        # One run may be opened twice, over other steps: then the trials are equal, but not one.
+        # One run may be opened twice: then the trials are equal, but not the same object.
         same = [each for each in self._of if each.trial is chosen]
         for each in same or [each for each in self._of if each.trial == chosen]:
             return each

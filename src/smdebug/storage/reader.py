@@ -387,8 +387,10 @@ class RunReader:
             try:
                 return read()
             except KeyError:
-                # A file was compacted since it was opened, which may happen again.
-                self.refresh()
+                # A file was compacted since it was opened, which may happen again. If the files
+                # are the same, the error has another cause.
+                if not self.refresh():
+                    raise
         return read()
 
     # ---- raw tensors

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.config import environment
 from smdebug.config.collection import Collection, CollectionKeys
+from smdebug.config.validation import did_you_mean, short_repr
 from smdebug.exceptions import (
     NoMoreData,
     SMDebugRuntimeError,
@@ -27,6 +28,7 @@ from smdebug.storage.segment_summary import mode_bit
 from smdebug.storage.stop_requests import StopRequest, write_stop
 from smdebug.storage.stores.base import Store, open_store
 from smdebug.storage.stores.retrying import READING_SECONDS, retrying
+from smdebug.storage.v2.index import SCHEMA
 from smdebug.storage.writer_lock import is_written
 from smdebug.trials.collections import RunCollections
 from smdebug.trials.opening import POLL_SECONDS, pause, require_place, wait_for_job
@@ -440,9 +442,18 @@ class Trial:
         Args:
             columns: which; those that hold anything when None.
 
+        Raises:
+            SMDebugValueError: the index has no such column.
+
         Example:
             >>> trial.to_arrow(["step", "tensor", "l2"])  # doctest: +SKIP
         """
+        for name in columns or ():
+            if name not in SCHEMA.names:
+                raise SMDebugValueError(
+                    f"Unknown column {short_repr(name)}.{did_you_mean(name, SCHEMA.names)} "
+                    f"Columns of the index: {', '.join(SCHEMA.names)}."
+                )
         self.maybe_refresh()
         begin, end = self.range_steps
         if begin is None and end is None:
@@ -633,10 +644,13 @@ class Trial:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Trial):
             return NotImplemented
-        return (self.name, self.path) == (other.name, other.path)
+        return self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash((self.name, self.path))
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[object, ...]:
+        return self.name, self.path, self.range_steps
 
     def __repr__(self) -> str:
         size = f"{len(self._names)} tensors, {len(self._steps.steps(incomplete=True))} steps"
