@@ -99,7 +99,7 @@ def test_an_unknown_column_is_an_error_at_once(
             patched.setattr(LocalStore, "list", listed)
             with pytest.raises(SMDebugValueError, match=r"'abs_maxx'.* Did you mean 'abs_max'"):
                 each.to_arrow(["step", "abs_maxx"])
-            with pytest.raises(SMDebugValueError, match="Columns of the index: .*step.* l2"):
+            with pytest.raises(SMDebugValueError, match=r"Columns of the index: .*step.* l2"):
                 each.to_pandas(["l3"])
 
 
