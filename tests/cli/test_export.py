@@ -226,7 +226,7 @@ def test_a_run_that_a_job_writes(tmp_path: Path) -> None:
 # As Ctrl-C in the middle of an export that takes long would be, but for the time.
 INTERRUPTED = """
 import sys
-import smdebug.cli.progress as progress
+import smdebug.cli.render.progress as progress
 def interrupt(self, done, total):
     raise KeyboardInterrupt
 progress.Bar.tell = interrupt
@@ -275,7 +275,7 @@ def test_object_stores(bucket: str, tmp_path: Path) -> None:
 
 # As an export that takes long would do, but for the time.
 TELLING = """
-import smdebug.cli.progress as progress
+import smdebug.cli.render.progress as progress
 progress._PATIENCE = -1.0
 with progress.Bar() as shown:
     for step in range(4):

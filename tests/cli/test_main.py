@@ -11,7 +11,7 @@ from tests.command import smdebug, started, watched
 from typer.main import get_command
 
 from smdebug.cli.main import app
-from smdebug.cli.terminal import harmless
+from smdebug.cli.render.terminal import harmless
 from smdebug.testing import make_run
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_what_to_do_about_it(tmp_path: Path) -> None:
 # As where everything takes long, but for the time.
 IMPATIENT = """
 import sys
-import smdebug.cli.progress as progress
+import smdebug.cli.render.progress as progress
 from smdebug.cli.main import main
 progress._PATIENCE = -1.0
 main()
@@ -88,7 +88,7 @@ main()
 # Nobody tells how much there is, and the output goes elsewhere.
 UNTOLD = """
 import sys
-import smdebug.cli.progress as progress
+import smdebug.cli.render.progress as progress
 progress._PATIENCE = -1.0
 sys.stdout = open("output", "w")
 with progress.Bar("things"):

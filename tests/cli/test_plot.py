@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from smdebug.cli.heat import Heat
-from smdebug.cli.numbers import ago, byte_size, exact, short
-from smdebug.cli.plot import Curve, plot
+from smdebug.cli.render.heatmap import Heat
+from smdebug.cli.render.line_plot import Curve, plot
+from smdebug.cli.render.numbers import ago, byte_size, exact, short
 
 if TYPE_CHECKING:
     from smdebug.reductions import Array

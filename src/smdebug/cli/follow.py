@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.live import Live
 
-from smdebug.cli.terminal import console, say
+from smdebug.cli.render.terminal import console, say
 from smdebug.trials.opening import POLL_SECONDS, pause
 from smdebug.trials.summary import STOPPED, state_of
 

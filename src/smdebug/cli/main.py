@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from smdebug._version import __version__
-from smdebug.cli.check import check
-from smdebug.cli.compact import compact
-from smdebug.cli.demo.command import demo
-from smdebug.cli.diff import diff
-from smdebug.cli.export import export
-from smdebug.cli.layers import layers
-from smdebug.cli.ls import ls
-from smdebug.cli.rules import rules
-from smdebug.cli.run import run
-from smdebug.cli.show import show
-from smdebug.cli.terminal import UNREAD, say
+from smdebug.cli.commands.check import check
+from smdebug.cli.commands.compact import compact
+from smdebug.cli.commands.demo import demo
+from smdebug.cli.commands.diff import diff
+from smdebug.cli.commands.export import export
+from smdebug.cli.commands.layers import layers
+from smdebug.cli.commands.ls import ls
+from smdebug.cli.commands.rules import rules
+from smdebug.cli.commands.run import run
+from smdebug.cli.commands.show import show
+from smdebug.cli.render.terminal import UNREAD, say
 from smdebug.exceptions import (
     DataCorrupted,
     IndexReaderException,
@@ -33,7 +33,7 @@ from smdebug.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from smdebug.cli.run import Launch
+    from smdebug.cli.commands.run import Launch
 
 app = typer.Typer(
     name="smdebug",

@@ -14,7 +14,7 @@ from smdebug.cli.demo.figure import save_figure
 from smdebug.cli.demo.look import conclusion, look
 from smdebug.cli.demo.terminal import COLOURS, heat_table, loss_plot
 from smdebug.cli.demo.train import ACTIVATIONS, DEPTH, train
-from smdebug.cli.terminal import console as output
+from smdebug.cli.render.terminal import console as output
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from smdebug.cli.demo.look import VANISHED, Findings
-from smdebug.cli.heat import Heat
-from smdebug.cli.plot import Curve, legend, plot
+from smdebug.cli.render.heatmap import Heat
+from smdebug.cli.render.line_plot import Curve, legend, plot
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from smdebug.cli.follow import is_gone, say_gone
-from smdebug.cli.opening import open_run
+from smdebug.cli.open_run import open_run
 from smdebug.cli.options import AsJson, Follow, help_text
-from smdebug.cli.progress import Bar
-from smdebug.cli.terminal import console, harmless, print_json, say
+from smdebug.cli.render.progress import Bar
+from smdebug.cli.render.terminal import console, harmless, print_json, say
 from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
 from smdebug.rules.listing import default_rules, list_rules
 from smdebug.rules.outcome import COULD_NOT_RUN, FAILED, FOUND, Outcome

@@ -9,10 +9,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from smdebug.cli.opening import open_place
+from smdebug.cli.open_run import open_place
 from smdebug.cli.options import AsJson, RunPath, help_text
-from smdebug.cli.progress import Bar
-from smdebug.cli.terminal import console, harmless, print_json
+from smdebug.cli.render.progress import Bar
+from smdebug.cli.render.terminal import console, harmless, print_json
 from smdebug.storage.check.run import check_run
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from smdebug.cli.opening import mode_named, open_run
+from smdebug.cli.open_run import mode_named, open_run
 from smdebug.cli.options import AsJson, ModeName, help_text
-from smdebug.cli.progress import Bar
-from smdebug.cli.terminal import console, harmless, print_json
+from smdebug.cli.render.progress import Bar
+from smdebug.cli.render.terminal import console, harmless, print_json
 from smdebug.trials.difference import compare_runs
 
 if TYPE_CHECKING:

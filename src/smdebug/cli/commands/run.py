@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smdebug.cli.program import Program
-from smdebug.cli.terminal import say
+from smdebug.cli.render.terminal import say
 from smdebug.config import environment
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.json_config import parse_json_config, read_json_object, unwrapped

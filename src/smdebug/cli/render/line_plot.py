@@ -9,8 +9,8 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
-from smdebug.cli.numbers import short
-from smdebug.cli.terminal import harmless
+from smdebug.cli.render.numbers import short
+from smdebug.cli.render.terminal import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,16 +8,16 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from smdebug.cli import overview
-from smdebug.cli.courses import draw_courses
 from smdebug.cli.follow import changes, follow
-from smdebug.cli.numbers import exact
-from smdebug.cli.opening import mode_named, open_run, require_mode
+from smdebug.cli.live_series import Course
+from smdebug.cli.open_run import mode_named, open_run, require_mode
 from smdebug.cli.options import AsJson, Follow, ModeName, RunPath, WorkerName, help_text
-from smdebug.cli.plot import MOST_CURVES
-from smdebug.cli.progress import Bar
-from smdebug.cli.series import Course
-from smdebug.cli.terminal import console, harmless, json_line, print_json, say
+from smdebug.cli.render import overview
+from smdebug.cli.render.line_plot import MOST_CURVES
+from smdebug.cli.render.numbers import exact
+from smdebug.cli.render.progress import Bar
+from smdebug.cli.render.series_table import draw_courses
+from smdebug.cli.render.terminal import console, harmless, json_line, print_json, say
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError, TensorUnavailable
 from smdebug.reductions import canonical_reduction

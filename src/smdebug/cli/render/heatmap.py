@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.text import Text
 
-from smdebug.cli.numbers import short
+from smdebug.cli.render.numbers import short
 
 if TYPE_CHECKING:
     from smdebug.reductions import Array

@@ -11,13 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from smdebug.cli.follow import changes, follow
-from smdebug.cli.heat import Heat
-from smdebug.cli.numbers import exact
-from smdebug.cli.opening import mode_named, open_run, require_mode
+from smdebug.cli.open_run import mode_named, open_run, require_mode
 from smdebug.cli.options import AsJson, Follow, ModeName, RunPath, WorkerName, help_text
-from smdebug.cli.overview import tensor_names
-from smdebug.cli.progress import Bar
-from smdebug.cli.terminal import console, harmless, json_line, print_json, say
+from smdebug.cli.render.heatmap import Heat
+from smdebug.cli.render.numbers import exact
+from smdebug.cli.render.overview import tensor_names
+from smdebug.cli.render.progress import Bar
+from smdebug.cli.render.terminal import console, harmless, json_line, print_json, say
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.markup import cut_apart

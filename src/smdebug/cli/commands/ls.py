@@ -12,11 +12,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from smdebug.cli.numbers import ago, byte_size
-from smdebug.cli.opening import nearest_paths
+from smdebug.cli.open_run import nearest_paths
 from smdebug.cli.options import AsJson, help_text
-from smdebug.cli.progress import Bar
-from smdebug.cli.terminal import console, harmless, print_json, say
+from smdebug.cli.render.numbers import ago, byte_size
+from smdebug.cli.render.progress import Bar
+from smdebug.cli.render.terminal import console, harmless, print_json, say
 from smdebug.exceptions import SMDebugValueError
 from smdebug.trials.finding import FoundRun, find_runs
 from smdebug.trials.summary import DAMAGED, FINISHED, LIVE, STOPPED, RunSummary, summarise

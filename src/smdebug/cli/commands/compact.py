@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from smdebug.cli.opening import open_place
+from smdebug.cli.open_run import open_place
 from smdebug.cli.options import AsJson, RunPath, help_text
-from smdebug.cli.progress import Bar
-from smdebug.cli.terminal import console, harmless, print_json
+from smdebug.cli.render.progress import Bar
+from smdebug.cli.render.terminal import console, harmless, print_json
 from smdebug.storage.v2.compaction import Compaction, compact_run
 
 

@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from smdebug.cli.numbers import exact
-from smdebug.cli.terminal import harmless
+from smdebug.cli.render.numbers import exact
+from smdebug.cli.render.terminal import harmless
 from smdebug.mode_keys import ModeKeys
 from smdebug.trials.choice import natural
 from smdebug.trials.curves import present_reductions
@@ -22,7 +22,7 @@ from smdebug.trials.summary import FINISHED, format_of, state_of
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from smdebug.cli.progress import Bar
+    from smdebug.cli.render.progress import Bar
     from smdebug.storage.findings import Finding
     from smdebug.trials.trial import Trial
 

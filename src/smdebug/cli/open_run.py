@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smdebug.cli.progress import Bar
+from smdebug.cli.render.progress import Bar
 from smdebug.exceptions import (
     MissingCollectionFiles,
     SMDebugValueError,

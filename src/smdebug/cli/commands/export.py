@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smdebug.cli.opening import mode_named, open_run
+from smdebug.cli.open_run import mode_named, open_run
 from smdebug.cli.options import ModeName, help_text
-from smdebug.cli.progress import Bar
-from smdebug.cli.terminal import print_json, say
+from smdebug.cli.render.progress import Bar
+from smdebug.cli.render.terminal import print_json, say
 from smdebug.exceptions import SMDebugValueError
 from smdebug.trials.convert import convert_run
 from smdebug.trials.export_arrays import export_npz, export_safetensors

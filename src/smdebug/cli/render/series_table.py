@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from smdebug.cli.numbers import exact, short
-from smdebug.cli.plot import BROKEN, COLOURS, Curve, plot
-from smdebug.cli.terminal import harmless
+from smdebug.cli.render.line_plot import BROKEN, COLOURS, Curve, plot
+from smdebug.cli.render.numbers import exact, short
+from smdebug.cli.render.terminal import harmless
 from smdebug.mode_keys import ModeKeys
 from smdebug.trials.grid import spread
 
