@@ -69,13 +69,15 @@ class StepNotYetAvailable(SMDebugError):
 class StepUnavailable(SMDebugError):
     """The step was not saved and never will be."""
 
-    def __init__(self, step: int, mode: ModeKeys) -> None:
+    def __init__(self, step: int, mode: ModeKeys, nearest: tuple[int, ...] = ()) -> None:
         self.step = step
         self.mode = mode
-        super().__init__(step, mode)
+        self.nearest = nearest
+        super().__init__(step, mode, nearest)
 
     def __str__(self) -> str:
-        return f"Step {self.step} of mode {self.mode.name} was not saved"
+        near = f"; the nearest saved steps are {', '.join(map(str, self.nearest))}"
+        return f"Step {self.step} of mode {self.mode.name} was not saved{near * bool(self.nearest)}"
 
 
 class TensorUnavailableForStep(SMDebugError):

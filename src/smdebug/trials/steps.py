@@ -105,6 +105,12 @@ class StepTable:
             return None
         return int(self._known[place])
 
+    def nearest(self, step: int, mode: ModeKeys) -> tuple[int, ...]:
+        """Return up to two saved steps on either side of a step."""
+        known = np.array(self.steps(mode), np.int64)
+        place = int(np.searchsorted(known, step))
+        return tuple(known[max(place - 2, 0) : place + 2].tolist())
+
     def modes(self) -> list[ModeKeys]:
         """The modes seen, GLOBAL left out."""
         return [mode for mode in self._by_mode if mode is not ModeKeys.GLOBAL]

@@ -14,8 +14,6 @@ from smdebug.exceptions import (
     ShapeUnavailableForStep,
     SMDebugNotImplementedError,
     SMDebugValueError,
-    StepNotYetAvailable,
-    StepUnavailable,
     TensorUnavailableForStep,
 )
 from smdebug.mode_keys import ModeKeys
@@ -374,11 +372,7 @@ class Tensor:
         known = self.trial.known_workers()
         if worker is not None and worker not in known:
             raise InvalidWorker(worker, tuple(known))
-        state = self.trial.known_state(step_num, mode)
-        if state is StepState.UNAVAILABLE:
-            raise StepUnavailable(step_num, mode)
-        if state is StepState.NOT_YET_AVAILABLE:
-            raise StepNotYetAvailable(step_num, mode)
+        self.trial.require_step(step_num, mode)
         if worker is not None and rows.workers_at(step_num, mode):
             raise InvalidWorker(worker, tuple(rows.workers_at(step_num, mode)))
         raise TensorUnavailableForStep(self.name, step_num, mode)

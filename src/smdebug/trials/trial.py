@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.config import environment
 from smdebug.config.collection import Collection, CollectionKeys
-from smdebug.config.validation import did_you_mean, short_repr
+from smdebug.config.validation import did_you_mean, short_repr, whole_number
 from smdebug.exceptions import (
     NoMoreData,
     SMDebugRuntimeError,
     SMDebugValueError,
+    StepNotYetAvailable,
     StepUnavailable,
     TensorUnavailable,
     TensorUnavailableForStep,
@@ -31,6 +32,7 @@ from smdebug.storage.stores.retrying import READING_SECONDS, retrying
 from smdebug.storage.v2.index import SCHEMA
 from smdebug.storage.writer_lock import is_written
 from smdebug.trials.collections import RunCollections
+from smdebug.trials.frame_reader import MAX_ROWS, FrameQuery
 from smdebug.trials.opening import POLL_SECONDS, pause, require_place, wait_for_job
 from smdebug.trials.refresh import Refresher
 from smdebug.trials.step_range import checked_range, in_range
@@ -39,12 +41,13 @@ from smdebug.trials.tensor import Tensor
 from smdebug.trials.times import row_times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
     from smdebug.reductions import Array
     from smdebug.storage.raw_tensors import RecordLocation
+    from smdebug.trials.frame import Frame
 
 logger = logging.getLogger("smdebug.trials")
 
@@ -265,6 +268,19 @@ class Trial:
         """What `global_step` says, without looking for new steps first."""
         return self._steps.global_step(mode, mode_step)
 
+    def require_step(self, step: int, mode: ModeKeys) -> None:
+        """Raise an error if a step is not there.
+
+        Raises:
+            StepUnavailable: it was not saved.
+            StepNotYetAvailable: it may still come.
+        """
+        state = self._steps.state(step, mode)
+        if state is StepState.UNAVAILABLE:
+            raise StepUnavailable(step, mode, self._steps.nearest(step, mode))
+        if state is StepState.NOT_YET_AVAILABLE:
+            raise StepNotYetAvailable(step, mode)
+
     def wait_for_steps(
         self,
         required_steps: Iterable[int],
@@ -292,7 +308,7 @@ class Trial:
                 last = known[-1] if known else None
                 if self.loaded_all_steps and (last is None or step > last):
                     raise NoMoreData(step, mode, last)
-                raise StepUnavailable(step, mode)
+                raise StepUnavailable(step, mode, self._steps.nearest(step, mode))
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"step {step} of mode {mode.name} did not come in time")
             if not self._looked_with_news():
@@ -484,6 +500,87 @@ class Trial:
 
         self.maybe_refresh()
         return run_query(query, self._reader, self.range_steps)
+
+    # ---- numbers
+
+    def frame(
+        self,
+        tensors: str | Iterable[str] | None = None,
+        reduction: str | Iterable[str] | None = None,
+        *,
+        collection: str | Collection | None = None,
+        mode: ModeKeys = ModeKeys.GLOBAL,
+        worker: str | None = None,
+        steps: Iterable[int] | slice | None = None,
+        every: int | None = None,
+        max_points: int | None = None,
+    ) -> Frame:
+        """Read a reduction of several tensors over the steps, as one array.
+
+        Args:
+            tensors: a name, a shell pattern, a regex that is searched in names, or several of
+                them; all tensors when neither it nor `collection` is given.
+            reduction: such as "l2" or "abs_mean", or several; computed from raw values where it
+                was not saved. None reads the element of one-element tensors.
+            collection: the tensors of a collection instead.
+            mode: only steps of this mode, in its numbering.
+            worker: of which worker; "all" gives each a column of its own, None takes the first
+                that has a step.
+            steps: a list of steps or a slice; all complete steps when None.
+            every: keep every n-th step.
+            max_points: keep at most so many steps, those with extremes and non-finite values.
+
+        Raises:
+            SMDebugValueError: the run has no such tensor, reduction or mode.
+            StepUnavailable: a step that is listed was not saved.
+
+        Example:
+            >>> frame = trial.frame("gradient/*", "l2", steps=slice(0, 1000))  # doctest: +SKIP
+            >>> frame.values.shape, frame.steps[:3], frame.tensors[0]  # doctest: +SKIP
+            ((100, 77), array([ 0, 10, 20]), 'gradient/GPT_wte.weight')
+        """
+        self.maybe_refresh()
+        query = FrameQuery.checked(
+            self, tensors, reduction, collection=collection, mode=mode, worker=worker, steps=steps
+        )
+        frame = query.read()
+        if every is not None:
+            frame = frame.every(whole_number("every", every, 1))
+        if max_points is not None:
+            frame = frame.decimate(whole_number("max_points", max_points, 3))
+        return frame
+
+    def frames(
+        self,
+        tensors: str | Iterable[str] | None = None,
+        reduction: str | Iterable[str] | None = None,
+        *,
+        collection: str | Collection | None = None,
+        mode: ModeKeys = ModeKeys.GLOBAL,
+        worker: str | None = None,
+        steps: Iterable[int] | slice | None = None,
+        max_rows: int = MAX_ROWS,
+    ) -> Iterator[Frame]:
+        """Read frames of consecutive steps, so that a run of any size fits into memory.
+
+        Args:
+            tensors: see `frame`, as for the other arguments.
+            reduction: see `frame`.
+            collection: see `frame`.
+            mode: see `frame`.
+            worker: see `frame`.
+            steps: see `frame`.
+            max_rows: rows of the index in memory at a time: tensors x steps x workers of the run.
+
+        Example:
+            >>> for frame in trial.frames("*weight", "l2"):  # doctest: +SKIP
+            ...     print(frame.steps[0], np.nanmax(frame.values))
+        """
+        self.maybe_refresh()
+        query = FrameQuery.checked(
+            self, tensors, reduction, collection=collection, mode=mode, worker=worker, steps=steps
+        )
+        return query.chunks(whole_number("max_rows", max_rows, 1))
 
     # ---- plots
 

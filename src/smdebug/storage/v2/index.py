@@ -214,6 +214,8 @@ def newest_rows(table: pa.Table) -> pa.Table:
     table = table.unify_dictionaries()
     workers, tensors = _ranks(table["worker"]), _ranks(table["tensor"])
     steps, seqs = table["step"].to_numpy(), table["seq"].to_numpy()
+    if _is_sorted(workers, tensors, steps):
+        return table
     # A step that saves one name twice keeps the later: stable sort, last of equals.
     order = np.lexsort((table["position"].to_numpy(), seqs, steps, tensors, workers))
     steps, tensors, workers = steps[order], tensors[order], workers[order]
@@ -221,10 +223,15 @@ def newest_rows(table: pa.Table) -> pa.Table:
     last[:-1] = (
         (steps[1:] != steps[:-1]) | (tensors[1:] != tensors[:-1]) | (workers[1:] != workers[:-1])
     )
-    kept = order[last]
-    if np.array_equal(kept, np.arange(table.num_rows)):
-        return table
-    return table.take(pa.array(kept))
+    return table.take(pa.array(order[last]))
+
+
+def _is_sorted(workers: Ints, tensors: Ints, steps: Ints) -> bool:
+    """Return whether rows are sorted and no two are of the same worker, tensor and step."""
+    later = steps[1:] > steps[:-1]
+    for column in (tensors, workers):
+        later = (column[1:] > column[:-1]) | ((column[1:] == column[:-1]) & later)
+    return bool(later.all())
 
 
 def _ranks(column: pa.ChunkedArray) -> Ints:

@@ -1,0 +1,368 @@
+"""Numbers of many tensors over many steps, as one array: what everything that reads a run reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from smdebug.config.validation import short_repr
+from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
+from smdebug.mode_keys import ModeKeys
+from smdebug.storage.arrow import pa
+from smdebug.trials.index_rows import numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from smdebug.reductions import Array
+    from smdebug.trials.index_rows import Bools, Floats, IndexRows, Ints
+
+# Shown in a notebook: rows at the start and at the end, and columns.
+_SHOWN_ROWS, _SHOWN_COLUMNS = 5, 8
+
+
+class Column(NamedTuple):
+    """One tensor; of one worker, where workers have a column each."""
+
+    tensor: str
+    worker: str | None = None
+
+
+class RawValue(NamedTuple):
+    """The raw value of a tensor at a step."""
+
+    step: int
+    column: Column
+    array: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A reduction of several tensors over several steps; made by `Trial.frame`.
+
+    Attributes:
+        steps: the steps, ascending, in the numbering of `mode`.
+        columns: the tensors.
+        reductions: the reductions that were read; `values` are those of the first. "value" is the
+            element of one-element tensors.
+        mode: the mode of the steps; GLOBAL for all, by their global number.
+        rows: the rows of the index that it was made of.
+        cells: for each step and column the row in `rows`, -1 where the tensor was not saved.
+
+    Example:
+        >>> frame = trial.frame("gradient/*", reduction="l2")  # doctest: +SKIP
+        >>> frame.values[-1]  # doctest: +SKIP
+        >>> frame.to_pandas().plot()  # doctest: +SKIP
+    """
+
+    steps: Ints
+    columns: list[Column]
+    reductions: tuple[str, ...]
+    mode: ModeKeys
+    rows: IndexRows
+    cells: Ints
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many steps and columns there are."""
+        return len(self.steps), len(self.columns)
+
+    @property
+    def reduction(self) -> str:
+        """The reduction that `values` are of."""
+        return self.reductions[0]
+
+    @property
+    def tensors(self) -> list[str]:
+        """The tensor of each column."""
+        return [column.tensor for column in self.columns]
+
+    # ---- numbers
+
+    @property
+    def values(self) -> Floats:
+        """The reduction: a row per step, a column per tensor; NaN where there is none."""
+        return self._numbers[0]
+
+    @property
+    def present(self) -> Bools:
+        """Where the reduction is known; it may itself be NaN."""
+        return self._numbers[1]
+
+    @cached_property
+    def _numbers(self) -> tuple[Floats, Bools]:
+        return self.read(self.reduction)
+
+    def read(self, reduction: str, where: Bools | None = None) -> tuple[Floats, Bools]:
+        """Return another of the reductions for the same cells, and where it is known.
+
+        Args:
+            reduction: one of `reductions`.
+            where: the cells to read; others are not computed from raw values either.
+        """
+        if reduction not in self.reductions:
+            raise SMDebugValueError(
+                f"Unknown reduction {short_repr(reduction)} of a frame. It was read with "
+                f"{', '.join(self.reductions)}."
+            )
+        wanted = self.saved if where is None else self.saved & where
+        values, present = np.full(self.shape, np.nan), np.zeros(self.shape, bool)
+        found, known = self.rows.reduction(reduction, self.cells[wanted])
+        values[wanted] = np.where(known, found, np.nan)
+        present[wanted] = known
+        return values, present
+
+    def __getitem__(self, reduction: str) -> Frame:
+        """Return the frame of another of its reductions."""
+        if reduction not in self.reductions:
+            self.read(reduction)
+        others = [name for name in self.reductions if name != reduction]
+        return replace(self, reductions=(reduction, *others))
+
+    # ---- cells
+
+    @cached_property
+    def saved(self) -> Bools:
+        """Where the tensor was saved, whatever was saved of it."""
+        return self.cells >= 0
+
+    def cell_values(self, by_row: Array, missing: Any) -> Array:
+        """Lay out something that is known for every row of the index."""
+        padded = np.append(by_row, missing) if len(by_row) == 0 else by_row
+        found: Array = np.where(self.saved, padded[self.cells], missing)
+        return found
+
+    @property
+    def sizes(self) -> Ints:
+        """The number of elements of each tensor; 0 where that is not known."""
+        return self.cell_values(self.rows.sizes(unknown=0), 0)
+
+    @property
+    def positions(self) -> Ints:
+        """The position of each tensor within its step, in execution order."""
+        by_row = self.rows.table["position"].to_numpy().astype(np.int64)
+        found: Ints = self.cell_values(by_row, np.iinfo(np.int64).max)
+        return found
+
+    @property
+    def has_value(self) -> Bools:
+        """Where the raw value was saved."""
+        return self.cell_values(self.rows.has_value(), False)
+
+    @cached_property
+    def _first_rows(self) -> Ints:
+        """A row of each step."""
+        rows: Ints = np.max(self.cells, axis=1, initial=-1)
+        return rows
+
+    @property
+    def modes(self) -> list[ModeKeys]:
+        """The mode of each step."""
+        return [ModeKeys(number) for number in self.rows.mode[self._first_rows].tolist()]
+
+    @property
+    def mode_steps(self) -> Ints:
+        """The step within its mode, for each step."""
+        return self.rows.mode_step[self._first_rows]
+
+    @property
+    def global_steps(self) -> Ints:
+        """The global step of each step."""
+        return self.rows.step[self._first_rows]
+
+    def raw_values(self) -> Iterator[RawValue]:
+        """Yield the raw values that were saved, by step and in execution order."""
+        step, column = np.nonzero(self.has_value)
+        order = np.lexsort((self.positions[step, column], step))
+        step, column = step[order], column[order]
+        rows = self.cells[step, column]
+        places = {int(row): number for number, row in enumerate(rows.tolist())}
+        for row, array in self.rows.raw_values(rows):
+            number = places[row]
+            yield RawValue(int(self.steps[step[number]]), self.columns[int(column[number])], array)
+
+    # ---- parts of it
+
+    def select(
+        self, choose: Callable[[str], bool] | None = None, mode: ModeKeys = ModeKeys.GLOBAL
+    ) -> Frame:
+        """Return the part with some of the tensors and steps; empty steps and columns go.
+
+        Args:
+            choose: whether a tensor of this name is wanted; None for all.
+            mode: only steps of this mode.
+        """
+        cells = self.cells
+        kept = np.array([choose is None or choose(each.tensor) for each in self.columns], bool)
+        cells = cells[:, kept] if not kept.all() else cells
+        columns = [each for each, keep in zip(self.columns, kept.tolist(), strict=True) if keep]
+        steps = self.steps
+        if mode is not ModeKeys.GLOBAL:
+            of_mode = self.rows.mode[self._first_rows] == mode.value
+            cells, steps = cells[of_mode], steps[of_mode]
+        return replace(self, steps=steps, columns=columns, cells=cells)._trimmed(cells >= 0)
+
+    def known(self) -> Frame:
+        """Return the part without the steps and columns that have no number."""
+        return self._trimmed(self.present)
+
+    def _trimmed(self, filled: Bools) -> Frame:
+        rows: Bools = np.any(filled, axis=1)
+        columns: Bools = np.any(filled, axis=0)
+        if rows.all() and columns.all():
+            return self
+        kept = [each for each, keep in zip(self.columns, columns.tolist(), strict=True) if keep]
+        cells = self.cells[rows][:, columns]
+        return replace(self, steps=self.steps[rows], columns=kept, cells=cells)
+
+    def every(self, n: int) -> Frame:
+        """Return every n-th step."""
+        return replace(self, steps=self.steps[::n], cells=self.cells[::n])
+
+    def decimate(self, max_points: int) -> Frame:
+        """Return at most `max_points` steps that keep extremes and non-finite values.
+
+        Consecutive steps share a bucket, of which each column keeps its minimum, its maximum and,
+        where there is one, a value that is not finite. With several columns these are not of the
+        same steps: the steps of the result are the first ones of each bucket.
+        """
+        if len(self) <= max_points:
+            return self
+        size = -(-len(self) // max(max_points // 3, 1))
+        # The steps of a last bucket of one or two stay as they are.
+        rest = len(self) % size if len(self) % size < 3 else 0
+        whole = len(self) - rest
+        found, known = _buckets(self.values[:whole], self.present[:whole], size)
+        if len(self.columns) == 1:
+            kept = np.append(np.unique(found[known]), np.arange(whole, len(self)))
+            return replace(self, steps=self.steps[kept], cells=self.cells[kept])
+        cells = np.take_along_axis(self.cells, found.reshape(-1, len(self.columns)), axis=0)
+        cells = np.where(known.reshape(cells.shape), cells, -1)
+        first = (np.arange(len(found))[:, None] * size + np.arange(3)).reshape(-1)
+        kept = np.flatnonzero((cells >= 0).any(axis=1))
+        return replace(
+            self,
+            steps=np.append(self.steps[first[kept]], self.steps[whole:]),
+            cells=np.concatenate([cells[kept], self.cells[whole:]]),
+        )
+
+    # ---- other formats
+
+    def to_arrow(self) -> pa.Table:
+        """Return an Arrow table with the column `step` and one for each tensor and reduction."""
+        arrays, names = [pa.array(self.steps)], ["step"]
+        for reduction in self.reductions:
+            values, present = self._numbers if reduction == self.reduction else self.read(reduction)
+            for place, name in enumerate(self._labels(reduction)):
+                arrays.append(pa.array(values[:, place], mask=~present[:, place]))
+                names.append(name)
+        return pa.Table.from_arrays(arrays, names=names)
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame: steps as the index, a column per tensor and reduction.
+
+        Raises:
+            SMDebugRuntimeError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise SMDebugRuntimeError(
+                "to_pandas needs pandas: pip install 'tornasole[sql]'"
+            ) from error
+        parts = [self._numbers if r == self.reduction else self.read(r) for r in self.reductions]
+        labels = [label for r in self.reductions for label in self._labels(r)]
+        values = np.concatenate([values for values, _ in parts], axis=1)
+        return pandas.DataFrame(values, pandas.Index(self.steps, name="step"), labels)
+
+    def _labels(self, reduction: str) -> list[str]:
+        """Return the names of the columns: as short as tells them apart."""
+        end = f":{reduction}" if len(self.reductions) > 1 else ""
+        return [
+            each.tensor + end + ("" if each.worker is None else f"@{each.worker}")
+            for each in self.columns
+        ]
+
+    def __repr__(self) -> str:
+        steps = f"{len(self)} steps"
+        if len(self):
+            steps += f" ({self.steps[0]} to {self.steps[-1]})"
+        return f"<Frame of {', '.join(self.reductions)}: {steps} x {len(self.columns)} tensors>"
+
+
+def lay_out(
+    rows: IndexRows,
+    reductions: tuple[str, ...],
+    mode: ModeKeys = ModeKeys.GLOBAL,
+    worker: str | None = None,
+    per_worker: bool = False,
+    names: list[str] | None = None,
+    chosen: Bools | None = None,
+) -> Frame:
+    """Lay out rows of the index as a frame.
+
+    Args:
+        rows: the rows.
+        reductions: the reductions that the frame can read.
+        mode: only steps of this mode, in its numbering.
+        worker: only rows of this worker.
+        per_worker: give each worker columns of its own; else the first worker that has a step
+            counts.
+        names: the tensors, in the order of the columns; all of the rows, in theirs, when None.
+        chosen: further conditions on the rows.
+    """
+    kept = np.ones(len(rows), bool) if chosen is None else chosen.copy()
+    if mode is not ModeKeys.GLOBAL:
+        kept &= rows.mode == mode.value
+    if worker is not None:
+        kept &= np.array([each == worker for each in rows.workers], bool)[rows.worker]
+    tensor = rows.tensor
+    if names is not None:
+        place = {name: number for number, name in enumerate(names)}
+        order = np.array([place.get(name, -1) for name in rows.tensors] or [-1], np.int64)
+        tensor = order[tensor]
+        kept &= tensor >= 0
+    number = np.flatnonzero(kept)
+    # The last of several rows of a cell stays: of the first worker, and its newest.
+    if len(rows.workers) > 1 and not per_worker:
+        number = number[np.lexsort((rows.step[number], -rows.worker[number]))]
+    width = len(rows.workers) if per_worker else 1
+    codes = tensor[number] * width + (rows.worker[number] if per_worker else 0)
+    used, column = numbered(codes)
+    steps, step = numbered(rows.steps(mode)[number])
+    cells = np.full((len(steps), len(used)), -1, np.int64)
+    cells[step, column] = number
+    known = rows.tensors if names is None else names
+    columns = [
+        Column(known[code // width], rows.workers[code % width] if per_worker else None)
+        for code in used.tolist()
+    ]
+    return Frame(steps, columns, reductions, mode, rows, cells)
+
+
+def _buckets(values: Floats, present: Bools, size: int) -> tuple[Ints, Bools]:
+    """Return where each column has its minimum, its maximum and a non-finite value, by bucket.
+
+    Returns:
+        Indices of steps, as (buckets, 3, columns), and where there is one.
+    """
+    count, width = -(-len(values) // size), values.shape[1]
+    padding = ((0, count * size - len(values)), (0, 0))
+    cube = np.pad(np.where(present, values, np.nan), padding, constant_values=np.nan)
+    cube = cube.reshape(count, size, width)
+    finite = np.isfinite(cube)
+    there = np.pad(present, padding).reshape(count, size, width)
+    bad = there & ~finite
+    low = np.where(finite, cube, np.inf).argmin(axis=1)
+    high = np.where(finite, cube, -np.inf).argmax(axis=1)
+    found = np.stack([low, high, bad.argmax(axis=1)], axis=1)
+    some = finite.any(axis=1)
+    # One point where all values of a bucket are equal.
+    known = np.stack([some, some & (low != high), bad.any(axis=1)], axis=1)
+    return found + np.arange(count)[:, None, None] * size, known
