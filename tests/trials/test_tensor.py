@@ -513,7 +513,7 @@ def test_series_of_mixed_sources(trial: Trial, rich: Rich) -> None:
 
 
 def test_series_of_some_steps(trial: Trial, rich: Rich) -> None:
-    steps, values = trial.tensor("loss").series(mode=TRAIN, steps=[2, 3, 7])
+    steps, values = trial.tensor("loss").series(mode=TRAIN, steps=[7, 2])
     np.testing.assert_array_equal(steps, [2, 7])
     np.testing.assert_array_equal(values, [make_entry(rich, "loss", step).value for step in (2, 9)])
     steps, norms = trial.tensor("fc/weight:0").series("l2", steps=[4])
@@ -524,12 +524,23 @@ def test_series_of_some_steps(trial: Trial, rich: Rich) -> None:
     assert [len(each) for each in trial.tensor("loss").series(steps=[])] == [0, 0]
 
 
+def test_a_missing_step_is_the_same_error_for_series_and_values(trial: Trial) -> None:
+    loss = trial.tensor("loss")
+    for read in (loss.series, loss.values):
+        with pytest.raises(StepUnavailable, match="nearest saved steps are 6, 9"):
+            read(steps=[0, 999])
+        with pytest.raises(StepUnavailable, match="nearest saved steps are 0, 2, 4, 7"):
+            read(mode=TRAIN, steps=[2, 3])
+        with pytest.raises(TensorUnavailableForStep):
+            trial.tensor("mixed").series("l1", steps=[0, 5])
+
+
 def test_values_to_reduce_are_read_some_at_a_time(
     rich: Rich, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = create_trial(rich[0])
     whole = trial.tensor("fc/weight:0").series("std")
-    monkeypatch.setattr("smdebug.trials.selection.MOST_BYTES", 1)
+    monkeypatch.setattr("smdebug.trials.index_rows.CHUNK_BYTES", 1)
     together = []
     read = trial.row_values
 

@@ -86,17 +86,21 @@ class Course:
 
     def _read(self, tensor: Tensor, wanted: list[int]) -> None:
         """Reads what is new; values are read once, however often somebody looks."""
-        known = set(self._steps.tolist())
-        new = [step for step in wanted if step not in known]
+        new = np.setdiff1d(wanted, self._steps)
+        if not len(new):
+            return
+        # A slice: a worker may not have saved all of them.
+        some = slice(int(new[0]), int(new[-1]) + 1)
         try:
-            found = tensor.series(self._reduction, self._mode, self._worker, steps=new)
+            steps, values = tensor.series(self._reduction, self._mode, self._worker, steps=some)
         except InvalidWorker as error:
             raise _Unfit(
                 f"{self.name} was not saved by {self._worker}, but by {', '.join(error.workers)}"
             ) from error
         except SMDebugTypeError as error:
             raise _Unfit(f"{self.name} cannot be shown: {error}") from error
-        self._add(*found)
+        fresh = np.isin(steps, new)
+        self._add(steps[fresh], values[fresh])
 
     def _begin(self, step: int) -> None:
         """Decides what is shown, by what was saved; a step says which reductions were."""

@@ -42,6 +42,8 @@ class FrameQuery:
     mode: ModeKeys = ModeKeys.GLOBAL
     worker: str | None = None
     steps: slice | tuple[int, ...] | None = None
+    # Whether a tensor without reductions, such as one of strings, is an error.
+    strict: bool = False
 
     @classmethod
     def checked(
@@ -125,7 +127,7 @@ class FrameQuery:
         return frame
 
     def _laid_out(self, table: pa.Table) -> Frame:
-        rows = IndexRows(self.trial, table, self.reductions)
+        rows = IndexRows(self.trial, table, self.reductions, self.strict)
         every_worker = self.worker == ALL_WORKERS
         return lay_out(
             rows, self.reductions, self.mode, None if every_worker else self.worker,

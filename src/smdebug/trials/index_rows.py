@@ -44,6 +44,7 @@ class IndexRows:
             were not saved are to be computed.
         reductions: the reductions that will be read; computed together, so that raw values are
             read once.
+        strict: raise an error for values that have no reductions; else they have no number.
 
     Attributes:
         step: the global step of each row.
@@ -55,8 +56,11 @@ class IndexRows:
         worker: the index of each row's worker in `workers`.
     """
 
-    def __init__(self, trial: Trial, table: pa.Table, reductions: Iterable[str] = ()) -> None:
+    def __init__(
+        self, trial: Trial, table: pa.Table, reductions: Iterable[str] = (), strict: bool = False
+    ) -> None:
         self.trial = trial
+        self._strict = strict
         self.table = table
         self._reductions = tuple(dict.fromkeys(reductions))
         self.step: Ints = table["step"].to_numpy()
@@ -152,7 +156,7 @@ class IndexRows:
         self._computed[rows] = True
 
     def _add(self, row: int, array: Array) -> None:
-        if array.dtype.kind in "USO":
+        if array.dtype.kind in "USO" and not self._strict:
             return
         missing = [name for name in self._reductions if not self._number(name)[1][row]]
         if VALUE in missing:
@@ -160,7 +164,7 @@ class IndexRows:
             if array.size == 1 and array.dtype.kind != "c":
                 values, present = self._number(VALUE)
                 values[row], present[row] = float(array.reshape(-1)[0]), True
-        if array.dtype.kind == "c":
+        if array.dtype.kind == "c" and not self._strict:
             missing = [name for name in missing if name.startswith("abs_") or name in _COMPLEX]
         for name, number in compute_reductions(array, missing).items():
             values, present = self._number(name)
@@ -174,7 +178,11 @@ def needed_columns(reductions: Iterable[str], raw: bool) -> list[str]:
         reductions: the reductions to read.
         raw: whether those that were not saved are to be computed.
     """
-    return list(dict.fromkeys([*KEY_COLUMNS, *reductions, *(VALUE_COLUMNS if raw else ())]))
+    columns = [*KEY_COLUMNS, *reductions]
+    if VALUE in columns:
+        # An element has a type of its own.
+        columns += ["dtype"]
+    return list(dict.fromkeys([*columns, *(VALUE_COLUMNS if raw else ())]))
 
 
 def numbered(codes: Ints) -> tuple[Ints, Ints]:

@@ -23,15 +23,18 @@ from smdebug.reductions import (
     canonical_reduction,
     compute_reduction,
 )
+from smdebug.storage.arrow import pa, pc
 from smdebug.storage.format.dtypes import dtype_of
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
+from smdebug.trials.frame_reader import FrameQuery
+from smdebug.trials.index_rows import VALUE
 from smdebug.trials.rows import RowIndex
-from smdebug.trials.selection import stretches
 from smdebug.trials.steps import StepState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial
 
 __all__ = ["StepState", "Tensor"]
@@ -183,76 +186,67 @@ class Tensor:
         mode: ModeKeys = ModeKeys.GLOBAL,
         worker: str | None = None,
         abs: bool = False,
-        steps: Iterable[int] | None = None,
+        steps: Iterable[int] | slice | None = None,
     ) -> tuple[Array, Array]:
-        """The course of a reduction, or of a scalar, in one pass.
+        """Return a reduction, or the element of a one-element tensor, over the steps.
 
         Args:
             reduction: such as "l2" or "abs_mean". Where it was not saved it is computed from the
-                value, if that was. None gives the value itself of a one-element tensor.
+                value, if that was. None returns the value of a one-element tensor.
             mode: the numbering of the steps.
-            worker: whose; the first one's when None.
+            worker: of which worker; the first that has a step when None.
             abs: reduce the absolute values.
-            steps: which steps; all that were saved when None.
+            steps: a list of steps, or a slice; all that were saved when None.
 
         Returns:
-            Two arrays of equal length: steps and values. Steps without either are left out.
+            Two arrays of equal length: steps and values. Steps without either are skipped.
+
+        Raises:
+            StepUnavailable: one of `steps` was not saved.
+            TensorUnavailableForStep: it was saved without this tensor.
 
         Example:
             >>> steps, norms = trial.tensor("gradient/fc.weight").series("l2")  # doctest: +SKIP
         """
-        wanted = None if steps is None else set(steps)
+        self.trial.maybe_refresh()
+        self._require_worker(worker)
+        name = VALUE if reduction is None else canonical_reduction(reduction, abs)
+        chosen = steps if steps is None or isinstance(steps, slice) else tuple(steps)
+        frame = FrameQuery(
+            self.trial, [self.name], (name,), mode, worker, chosen, strict=reduction is not None
+        ).read()
         if reduction is None:
-            return self._scalar_series(mode, worker, wanted)
-        name = canonical_reduction(reduction, abs)
-        rows = self._rows([name])
-        found = self._among(rows, mode, worker, wanted)
-        column = rows.column(name)
-        values = [column[row] for row in found.values()]
-        if any(value is None for value in values):
-            return self._computed_series(name, mode, worker, wanted)
-        return np.array(list(found), np.int64), np.array(values, np.float64)
+            return self._scalar_series(frame)
+        frame = frame.known()
+        return frame.steps, frame.values.reshape(-1)
 
-    def _computed_series(
-        self, name: str, mode: ModeKeys, worker: str | None, wanted: set[int] | None
-    ) -> tuple[Array, Array]:
-        """A reduction that was not saved everywhere."""
-        rows = self._rows([name, *VALUE_COLUMNS], refresh=False)
-        found = self._among(rows, mode, worker, wanted)
-        column = rows.column(name)
-        values = {step: column[row] for step, row in found.items()}
-        missing = [step for step, value in values.items() if value is None]
-        lengths = rows.column("length")
-        for begin, end in stretches([lengths[found[step]] for step in missing]):
-            some = missing[begin:end]
-            raw = self._read_values(rows, [found[step] for step in some])
-            for step, value in zip(some, raw, strict=True):
-                values[step] = None if value is None else float(compute_reduction(value, name))
-        return _present(values, np.dtype(np.float64))
-
-    def _scalar_series(
-        self, mode: ModeKeys, worker: str | None, wanted: set[int] | None
-    ) -> tuple[Array, Array]:
-        rows = self._rows(VALUE_COLUMNS)
-        found = self._among(rows, mode, worker, wanted)
-        table = rows.table.take(np.array(list(found.values()), np.int64))
-        names = set(table["dtype"].to_pylist())
+    def _scalar_series(self, frame: Frame) -> tuple[Array, Array]:
+        """Return the elements of a one-element tensor in their own type."""
+        rows = frame.cells[:, 0] if frame.columns else np.zeros(0, np.int64)
+        table = frame.rows.table.take(pa.array(rows))
+        names = set(pc.unique(table["dtype"]).to_pylist())
         if len(names) == 1 and not table["value"].null_count:
-            # All of them lie in the index: one column, one conversion.
+            # All of them are in the index: one column, one conversion.
             with np.errstate(all="ignore"):
-                column = table["value"].to_numpy().astype(dtype_of(names.pop()))
-            return np.array(list(found), np.int64), column
-        raw = self._read_values(rows, list(found.values()))
-        values = {step: v for step, v in zip(found, raw, strict=True) if v is not None}
+                return frame.steps, table["value"].to_numpy().astype(dtype_of(names.pop()))
+        raw = self.trial.row_values(table, self.name) if len(rows) else []
+        values = {s: v for s, v in zip(frame.steps.tolist(), raw, strict=True) if v is not None}
         for step, value in values.items():
             if value.size != 1:
                 raise SMDebugValueError(
-                    f"tensor {self.name} has shape {value.shape} at step {step}, so its course is "
-                    "not a series of numbers; name a reduction, such as series('mean')"
+                    f"Tensor {self.name} has shape {value.shape} at step {step}, not one element. "
+                    "Name a reduction, such as series('mean')."
                 )
         kinds = {value.dtype for value in values.values()}
         kind = np.result_type(*kinds) if kinds else np.dtype(np.float64)
-        return _present({step: value.reshape(-1)[0] for step, value in values.items()}, kind)
+        numbers = [value.reshape(-1)[0] for value in values.values()]
+        return np.array(list(values), np.int64), np.array(numbers, kind)
+
+    def _require_worker(self, worker: str | None) -> None:
+        if worker is not None:
+            known = self._rows().workers
+            if worker not in known:
+                raise InvalidWorker(worker, tuple(known))
 
     def plot(
         self,
@@ -388,13 +382,6 @@ class Tensor:
         reach = self.trial.last_complete_step if worker is None else None
         return rows.by_step(mode, worker, reach)
 
-    def _among(
-        self, rows: RowIndex, mode: ModeKeys, worker: str | None, wanted: set[int] | None
-    ) -> dict[int, int]:
-        """Rows by step: those of the wanted steps that are there."""
-        found = self._chosen(rows, mode, worker, None)
-        return found if wanted is None else {s: row for s, row in found.items() if s in wanted}
-
     def _read_values(self, rows: RowIndex, chosen: list[int]) -> list[Array | None]:
         if not chosen:
             return []
@@ -402,8 +389,3 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"<Tensor {self.name!r} of trial {self.trial.name!r}>"
-
-
-def _present(values: dict[int, Any], kind: np.dtype[Any]) -> tuple[Array, Array]:
-    kept = {step: value for step, value in values.items() if value is not None}
-    return np.array(list(kept), np.int64), np.array(list(kept.values()), kind)
