@@ -12,8 +12,7 @@ from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import RuleEvaluationConditionMet
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import compute_reductions
-from smdebug.rules.block import StepBlock
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.column_rule import ColumnRule, frame_of_steps
 from smdebug.rules.registry import make_rule
 from smdebug.rules.runner import RuleRunner, run_rules
 from smdebug.storage.batch import Entry, StepBatch
@@ -112,7 +111,7 @@ def found(path: str, rule: Any, cut: int | None = None) -> list[Finding]:
     findings: list[Finding] = []
     for start in range(0, len(steps), size):
         part = steps[start : start + size]
-        findings += made.look(StepBlock(trial, part[0], part[-1] + 1, made.reads))
+        findings += made.look(frame_of_steps(trial, part[0], part[-1] + 1, made.reads))
     return [*findings, *made.finish()]
 
 

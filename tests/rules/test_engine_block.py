@@ -17,16 +17,17 @@ from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import DataCorrupted
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import COUNTS, REDUCTION_NAMES, compute_reduction, compute_reductions
-from smdebug.rules.block import Column, StepBlock, Table
+from smdebug.rules.column_rule import frame_of_steps
 from smdebug.storage.batch import Block, BlockSchema, Entry, StepBatch
 from smdebug.storage.stores.base import open_store
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.writer import RunWriter
 from smdebug.testing.runs import default_collections, make_run
 from smdebug.trials import Trial, create_trial
+from smdebug.trials.frame import Column, Frame, RawValue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from smdebug.reductions import Array
@@ -152,8 +153,20 @@ def written(run: Run, format: str = "v2", flush_every: int | None = None) -> Tri
     return create_trial(url)
 
 
-def block_of(trial: Trial, reads: Iterable[str] = REDUCTION_NAMES) -> StepBlock:
-    return StepBlock(trial, 0, 2 * 10**9, reads)
+def block_of(trial: Trial, reads: Iterable[str] = REDUCTION_NAMES) -> Frame:
+    return frame_of_steps(trial, 0, 2 * 10**9, reads)
+
+
+def table_of(
+    block: Frame, reduction: str, choose: Callable[[str], bool], mode: ModeKeys = GLOBAL
+) -> Frame:
+    return block.select(choose, mode)[reduction].known()
+
+
+def raw_of(
+    block: Frame, choose: Callable[[str], bool], mode: ModeKeys = GLOBAL
+) -> Iterator[RawValue]:
+    return block.select(choose, mode).raw_values()
 
 
 # ---- the truth
@@ -185,7 +198,7 @@ def empty_of(entry: Entry) -> Any:
     return np.zeros(entry.shape, kind)
 
 
-def cells(table: Table) -> Cells:
+def cells(table: Frame) -> Cells:
     return {
         (int(step), column.tensor, column.worker): float(table.values[row, place])
         for row, step in enumerate(table.steps)
@@ -201,15 +214,15 @@ def same(found: Cells, expected: Cells) -> None:
         np.testing.assert_allclose(found[key], number, rtol=1e-6, atol=0, err_msg=str(key))
 
 
-def check_shape(table: Table) -> None:
+def check_shape(table: Frame) -> None:
     """A table has no step and no column without a number, and says the same in all its parts."""
     shape = (len(table.steps), len(table.columns))
-    assert table.values.shape == table.present.shape == table.rows.shape == shape
+    assert table.values.shape == table.present.shape == table.cells.shape == shape
     assert list(table.steps) == sorted(set(table.steps.tolist()))
     assert len(set(table.columns)) == len(table.columns)
     assert table.present.any(axis=0).all()
     assert table.present.any(axis=1).all()
-    np.testing.assert_array_equal(table.present, table.rows >= 0)
+    assert not (table.present & (table.cells < 0)).any()
     assert np.isnan(table.values[~table.present]).all()
 
 
@@ -227,7 +240,7 @@ def test_every_reduction_is_the_saved_one_or_that_of_the_value(run: Run) -> None
     assert block.steps.tolist() == run.steps
     assert len(block) == len(run.steps)
     for reduction in REDUCTION_NAMES:
-        table = block.table(reduction, everything)
+        table = table_of(block, reduction, everything)
         check_shape(table)
         same(cells(table), truth(run, reduction))
 
@@ -237,11 +250,11 @@ def test_every_reduction_is_the_saved_one_or_that_of_the_value(run: Run) -> None
 def test_the_order_of_questions_does_not_matter(run: Run, order: list[str], name: str) -> None:
     block = block_of(written(run), order[:4])
     for reduction in order[:4]:
-        chosen = cells(block.table(reduction, lambda tensor: tensor == name))
+        chosen = cells(table_of(block, reduction, lambda tensor: tensor == name))
         expected = truth(run, reduction)
         same(chosen, {key: number for key, number in expected.items() if key[1] == name})
-        same(cells(block.table(reduction, everything)), expected)
-        same(cells(block.table(reduction, lambda tensor: False)), {})
+        same(cells(table_of(block, reduction, everything)), expected)
+        same(cells(table_of(block, reduction, lambda tensor: False)), {})
 
 
 @given(runs())
@@ -250,16 +263,16 @@ def test_modes_times_sizes_and_positions(run: Run) -> None:
     block = block_of(written(run))
     for place, step in enumerate(run.steps):
         batches = [batch for (_, known), batch in run.batches.items() if known == step]
-        assert block.mode(step) == run.mode(step)
+        assert block.mode_at(step) == run.mode(step)
         assert block.times[place] == min(batch.time for batch in batches)
-    assert block.mode_steps(block.steps).tolist() == [run.mode(step)[1] for step in run.steps]
+    assert block.mode_steps.tolist() == [run.mode(step)[1] for step in run.steps]
     for mode in (TRAIN, EVAL):
         expected = {k: v for k, v in truth(run, "l2").items() if run.mode(k[0])[0] is mode}
-        same(cells(block.table("l2", everything, mode)), expected)
-    same(cells(block.table("l2", everything, GLOBAL)), truth(run, "l2"))
-    table = block.cells(everything)
+        same(cells(table_of(block, "l2", everything, mode)), expected)
+    same(cells(table_of(block, "l2", everything, GLOBAL)), truth(run, "l2"))
+    table = block.where_saved(everything)
     check_shape(table)
-    sizes, positions, raw = block.sizes(table, -7), block.positions(table), block.has_value(table)
+    sizes, positions, raw = table.sizes(-7), table.positions, table.has_value
     seen = set()
     for (row, place), there in np.ndenumerate(table.present):
         column, step = table.columns[place], int(table.steps[row])
@@ -282,9 +295,9 @@ def test_modes_times_sizes_and_positions(run: Run) -> None:
 @SETTINGS
 def test_numbers_laid_over_cells(run: Run) -> None:
     block = block_of(written(run), ["mean", "zeros"])
-    table = block.cells(everything)
+    table = block.where_saved(everything)
     for reduction in ("mean", "zeros"):
-        values, known = block.numbers(reduction, table)
+        values, known = table.read(reduction)
         expected = truth(run, reduction)
         found = {
             (int(table.steps[row]), *table.columns[place]): float(values[row, place])
@@ -293,8 +306,8 @@ def test_numbers_laid_over_cells(run: Run) -> None:
         same(found, expected)
         assert np.isnan(values[~known]).all()
     where = np.arange(table.present.size).reshape(table.present.shape) % 2 == 0
-    values, known = block.numbers("mean", table, where)
-    whole, all_known = block.numbers("mean", table)
+    values, known = table.read("mean", where)
+    whole, all_known = table.read("mean")
     np.testing.assert_array_equal(known, all_known & where)
     np.testing.assert_array_equal(values[known], whole[known])
 
@@ -303,7 +316,7 @@ def test_numbers_laid_over_cells(run: Run) -> None:
 @SETTINGS
 def test_raw_values_come_by_step_in_the_order_of_saving(run: Run) -> None:
     block = block_of(written(run))
-    found = list(block.raw(everything))
+    found = list(raw_of(block, everything))
     expected: dict[tuple[int, str], list[tuple[str, Any]]] = {}
     for (worker, step), batch in run.batches.items():
         for entry in batch.entries:
@@ -327,12 +340,12 @@ def test_raw_values_come_by_step_in_the_order_of_saving(run: Run) -> None:
             # By their bytes: NaN of bfloat16 is unknown to numpy's comparison.
             assert value.tobytes() == truly.astype(value.dtype).tobytes()
     for mode in (TRAIN, EVAL):
-        chosen = [each.step for each in block.raw(everything, mode)]
+        chosen = [each.step for each in raw_of(block, everything, mode)]
         assert chosen == [each.step for each in found if run.mode(each.step)[0] is mode]
 
 
-def all_cells(block: StepBlock) -> dict[str, Cells]:
-    return {name: cells(block.table(name, everything)) for name in ("l2", "abs_mean", "nans")}
+def all_cells(block: Frame) -> dict[str, Cells]:
+    return {name: cells(table_of(block, name, everything)) for name in ("l2", "abs_mean", "nans")}
 
 
 @given(runs(), st.sets(st.sampled_from([1, 2, 3, 5, 40, 10**6, 10**9]), max_size=4))
@@ -342,11 +355,12 @@ def test_cut_into_blocks_it_says_the_same(run: Run, cuts: set[int]) -> None:
     whole = all_cells(block_of(trial))
     edges = [0, *sorted(cuts), 2 * 10**9]
     pieces = [
-        StepBlock(trial, begin, end, REDUCTION_NAMES) for begin, end in itertools.pairwise(edges)
+        frame_of_steps(trial, begin, end, REDUCTION_NAMES)
+        for begin, end in itertools.pairwise(edges)
     ]
     assert [step for piece in pieces for step in piece.steps.tolist()] == run.steps
     for name, expected in whole.items():
-        found = [cells(piece.table(name, everything)) for piece in pieces]
+        found = [cells(table_of(piece, name, everything)) for piece in pieces]
         assert sum(len(each) for each in found) == len(expected)
         same({key: each for piece in found for key, each in piece.items()}, expected)
 
@@ -377,7 +391,7 @@ def test_of_a_step_that_was_saved_again_the_newest_counts(run: Run, data: st.Dat
     for name in ("l2", "nans"):
         # Of what was saved anew nothing may come from before.
         earlier = {k: v for k, v in truth(run, name).items() if k not in again.newest()}
-        same(cells(block.table(name, everything)), {**earlier, **truth(again, name)})
+        same(cells(table_of(block, name, everything)), {**earlier, **truth(again, name)})
 
 
 # ---- single cases
@@ -395,22 +409,22 @@ def test_a_number_that_was_saved_again_without_a_value_is_gone(tmp_path: Path) -
     simple(tmp_path, {0: [Entry("t", np.ones(3, np.float32), {"l2": 7.0})]}, end=False)
     trial = simple(tmp_path, {0: [Entry("t", shape=(3,), dtype="float32")]})
     block = block_of(trial)
-    assert cells(block.table("l2", everything)) == {}
-    assert block.has_value(block.cells(everything)).tolist() == [[False]]
+    assert cells(table_of(block, "l2", everything)) == {}
+    assert block.where_saved(everything).has_value.tolist() == [[False]]
 
 
 def test_an_empty_block_says_nothing(tmp_path: Path) -> None:
     trial = simple(tmp_path, {5: [Entry("t", np.ones(3))]})
     for begin, end in ((0, 5), (6, 100), (5, 5), (7, 2)):
-        block = StepBlock(trial, begin, end, ["l2"])
+        block = frame_of_steps(trial, begin, end, ["l2"])
         assert len(block) == 0
         assert block.columns == []
-        table = block.table("l2", everything)
+        table = table_of(block, "l2", everything)
         assert table.values.shape == (0, 0)
-        assert block.sizes(table).shape == block.positions(table).shape == (0, 0)
-        assert block.has_value(block.cells(everything)).shape == (0, 0)
-        assert list(block.raw(everything)) == []
-        values, known = block.numbers("l2", table)
+        assert table.sizes().shape == table.positions.shape == (0, 0)
+        assert block.where_saved(everything).has_value.shape == (0, 0)
+        assert list(raw_of(block, everything)) == []
+        values, known = table.read("l2")
         assert values.shape == known.shape == (0, 0)
 
 
@@ -437,28 +451,31 @@ def test_blocks_of_the_writer_are_tensors_as_others(tmp_path: Path) -> None:
 
     make_run(tmp_path, data=data)
     block = block_of(create_trial(tmp_path))
-    assert cells(block.table("mean", lambda name: name in "ab")) == {
+    assert cells(table_of(block, "mean", lambda name: name in "ab")) == {
         (step, name, "worker_0"): 1.5 if name == "a" else step for step in range(3) for name in "ab"
     }
-    found = cells(block.table("abs_max", everything))
+    found = cells(table_of(block, "abs_max", everything))
     assert found[1, "a", "worker_0"] == float(values[1][0].max())
     assert found[2, "b", "worker_0"] == float(values[2][1].max())
     assert found[0, "c", "worker_0"] == 3.0
-    assert [each.column.tensor for each in block.raw(lambda name: name in "ab")] == ["b", "a"] * 3
+    assert [each.column.tensor for each in raw_of(block, lambda name: name in "ab")] == [
+        "b",
+        "a",
+    ] * 3
 
 
 def test_values_larger_than_a_chunk_are_read_piece_by_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("smdebug.rules.block._CHUNK_BYTES", 5000)
+    monkeypatch.setattr("smdebug.trials.index_rows.CHUNK_BYTES", 5000)
     random = np.random.default_rng(0)
     values = [random.random((step * 300 + 2,)) for step in range(8)]
     trial = simple(tmp_path, {step: [Entry("t", each)] for step, each in enumerate(values)})
     block = block_of(trial)
-    for found, truly in zip(block.raw(everything), values, strict=True):
+    for found, truly in zip(raw_of(block, everything), values, strict=True):
         np.testing.assert_array_equal(found.array, truly)
     expected = {(step, "t", "worker_0"): float(each.mean()) for step, each in enumerate(values)}
-    same(cells(block.table("mean", everything)), expected)
+    same(cells(table_of(block, "mean", everything)), expected)
 
 
 def test_a_damaged_value_is_an_error_for_whoever_asks_first_and_for_whoever_asks_next(
@@ -472,9 +489,9 @@ def test_a_damaged_value_is_an_error_for_whoever_asks_first_and_for_whoever_asks
     block = block_of(trial)
     for _ in range(3):
         with pytest.raises(DataCorrupted):
-            block.table("mean", everything)
+            table_of(block, "mean", everything)
     with pytest.raises(DataCorrupted):
-        block.numbers("l2", block.cells(everything))
+        block.where_saved(everything).read("l2")
 
 
 def test_a_step_saved_again_in_another_mode_is_of_the_newer_one(tmp_path: Path) -> None:
@@ -486,7 +503,7 @@ def test_a_step_saved_again_in_another_mode_is_of_the_newer_one(tmp_path: Path) 
         writer.close()
     trial = create_trial(tmp_path)
     block = block_of(trial)
-    assert block.mode(5) == trial.mode_modestep(5) == (EVAL, 3)
+    assert block.mode_at(5) == trial.mode_modestep(5) == (EVAL, 3)
 
 
 def test_many_workers_and_many_segments(tmp_path: Path) -> None:
@@ -507,7 +524,7 @@ def test_many_workers_and_many_segments(tmp_path: Path) -> None:
         for step in range(7)
         for number, worker in enumerate(workers)
     }
-    same(cells(block.table("max", everything)), expected)
+    same(cells(table_of(block, "max", everything)), expected)
 
 
 def test_a_run_without_a_single_step() -> None:

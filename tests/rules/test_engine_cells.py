@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.rules.tensor_runs import TRAIN, collections, entry
 
-from smdebug.rules.block import StepBlock
 from smdebug.rules.choice import TensorChoice
+from smdebug.rules.column_rule import frame_of_steps
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.testing.runs import make_run
 from smdebug.trials.create import create_trial
@@ -17,12 +17,14 @@ from smdebug.trials.create import create_trial
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from smdebug.trials.frame import Frame
+
 READS = ("min", "max", "l2")
 A, B = np.array([3.0, -4.0]), np.array([[1.0, 2.0, 2.0]])
 
 
 @pytest.fixture
-def block(tmp_path: Path) -> StepBlock:
+def block(tmp_path: Path) -> Frame:
     """`a` itself at 0 and its max at 1, `b` reduced at 1 and a shape of `c` at 2."""
     steps: dict[int, list[Any]] = {
         0: [entry("a", A, None), entry("s", np.array(5.0), None)],
@@ -35,25 +37,25 @@ def block(tmp_path: Path) -> StepBlock:
         data=lambda worker, step: StepBatch(step, TRAIN, step, steps[step]),
         collections=collections(),
     )
-    return StepBlock(create_trial(str(tmp_path)), 0, 3, READS)
+    return frame_of_steps(create_trial(str(tmp_path)), 0, 3, READS)
 
 
-def test_cells_are_all_that_was_saved(block: StepBlock) -> None:
-    cells = block.cells(lambda name: name != "c")
+def test_cells_are_all_that_was_saved(block: Frame) -> None:
+    cells = block.where_saved(lambda name: name != "c")
     assert cells.steps.tolist() == [0, 1]
     assert [column.tensor for column in cells.columns] == ["a", "s", "b"]
     assert cells.present.tolist() == [[True, True, False], [True, False, True]]
     assert np.isnan(cells.values).all()
 
 
-def test_numbers_lie_on_cells(block: StepBlock) -> None:
-    cells = block.cells(lambda name: True)
+def test_numbers_lie_on_cells(block: Frame) -> None:
+    cells = block.where_saved(lambda name: True)
     for name, truth in [
         ("min", {(0, "a"): -4, (0, "s"): 5, (1, "b"): 1}),
         ("max", {(0, "a"): 3, (0, "s"): 5, (1, "a"): 3, (2, "c"): 1}),
         ("l2", {(0, "a"): 5, (0, "s"): 5, (1, "b"): 3}),
     ]:
-        values, known = block.numbers(name, cells)
+        values, known = cells.read(name)
         found = {
             (int(cells.steps[row]), cells.columns[place].tensor): values[row, place]
             for row, place in np.argwhere(known).tolist()
@@ -63,9 +65,9 @@ def test_numbers_lie_on_cells(block: StepBlock) -> None:
 
 
 def test_nothing_is_read_that_is_not_asked_for(
-    block: StepBlock, monkeypatch: pytest.MonkeyPatch
+    block: Frame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cells = block.cells(lambda name: True)
+    cells = block.where_saved(lambda name: True)
     read: list[Any] = []
     real = block.trial.row_values
 
@@ -75,35 +77,35 @@ def test_nothing_is_read_that_is_not_asked_for(
 
     monkeypatch.setattr(block.trial, "row_values", noted)
     nowhere = np.zeros(cells.present.shape, bool)
-    assert not block.numbers("min", cells, nowhere)[1].any()
+    assert not cells.read("min", nowhere)[1].any()
     assert read == []
-    assert block.numbers("min", cells, ~nowhere)[1].any()
+    assert cells.read("min", ~nowhere)[1].any()
     assert read
 
 
-def test_where_the_tensors_are(block: StepBlock) -> None:
-    cells = block.cells(lambda name: True)
+def test_where_the_tensors_are(block: Frame) -> None:
+    cells = block.where_saved(lambda name: True)
     saved = [
         (int(cells.steps[row]), cells.columns[place].tensor)
-        for row, place in np.argwhere(block.has_value(cells)).tolist()
+        for row, place in np.argwhere(cells.has_value).tolist()
     ]
     assert saved == [(0, "a"), (0, "s")]
 
 
-def test_sizes_that_are_not_known(block: StepBlock) -> None:
-    cells = block.cells(lambda name: True)
+def test_sizes_that_are_not_known(block: Frame) -> None:
+    cells = block.where_saved(lambda name: True)
     sizes = {
-        (int(cells.steps[row]), cells.columns[place].tensor): block.sizes(cells, -1)[row, place]
+        (int(cells.steps[row]), cells.columns[place].tensor): cells.sizes(-1)[row, place]
         for row, place in np.argwhere(cells.present).tolist()
     }
     assert sizes == {(0, "a"): 2, (0, "s"): 1, (1, "a"): 2, (1, "b"): 3, (2, "c"): -1}
-    assert block.sizes(cells)[2].max() == 0
+    assert cells.sizes()[2].max() == 0
 
 
-def test_no_cells(block: StepBlock) -> None:
-    cells = block.cells(lambda name: False)
-    values, known = block.numbers("min", cells)
-    assert values.shape == known.shape == block.has_value(cells).shape == (0, 0)
+def test_no_cells(block: Frame) -> None:
+    cells = block.where_saved(lambda name: False)
+    values, known = cells.read("min")
+    assert values.shape == known.shape == cells.has_value.shape == (0, 0)
 
 
 def test_needs_of_a_choice() -> None:

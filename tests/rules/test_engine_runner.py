@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from smdebug.rules.block import StepBlock
+    from smdebug.trials.frame import Frame
 
 TRAIN, EVAL = ModeKeys.TRAIN, ModeKeys.EVAL
 _NUMBERS = itertools.count()
@@ -75,7 +75,7 @@ class Above(ColumnRule):
     def needs(self) -> tuple[TensorRequirement, ...]:
         return (TensorRequirement("all", reductions=("mean",)),)
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         table = self.table(block, "mean", self.tensors)
         return self.hits(
             block, table, table.values > self.limit,
@@ -419,7 +419,7 @@ def test_a_trial_that_must_not_be_refreshed_is_not() -> None:
 
 
 class Failing(Above):
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         yield from super().judge(block)
         if block.steps[-1] >= 3:
             raise ZeroDivisionError("mine")
@@ -474,7 +474,7 @@ def test_could_not_run_is_not_passed() -> None:
             self.req_tensors.add("nothing", steps=[step])
 
     class Refusing(Above):
-        def judge(self, block: StepBlock) -> Iterable[Finding]:
+        def judge(self, block: Frame) -> Iterable[Finding]:
             raise InsufficientInformationForRuleInvocation(self.rule_name, "I need more")
 
     trial = run_of({0: {"b": 0.0}, 1: {"b": 0.0}})
@@ -617,7 +617,7 @@ class Several(ColumnRule):
     def needs(self) -> tuple[TensorRequirement, ...]:
         return ()
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         for step in block.steps.tolist():
             for number in range(3):
                 if self.begins(number, True, step):
@@ -667,7 +667,7 @@ class Odd(ColumnRule):
     def needs(self) -> tuple[TensorRequirement, ...]:
         return ()
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         return self.found
 
 
@@ -800,7 +800,7 @@ class TwoSided(ColumnRule):
     def needs(self) -> tuple[TensorRequirement, ...]:
         return ()
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         table = self.table(block, "mean", self.tensors)
         for about, holds in (("above", table.values > 5), ("below", table.values < -5)):
             yield from self.hits(
@@ -817,7 +817,7 @@ def test_conditions_of_one_rule_do_not_hide_each_other() -> None:
 class Adaptive(Above):
     """Compares with a limit that moves, as one that is learned from the run does."""
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         for finding in super().judge(block):
             yield replace(finding, threshold=finding.step / 7)
 

@@ -24,8 +24,8 @@ from tests.rules.tensor_runs import (
 
 from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
 from smdebug.rules import invoke_rule
-from smdebug.rules.block import StepBlock
 from smdebug.rules.builtin.weight_update_ratio import WeightUpdateRatio
+from smdebug.rules.column_rule import frame_of_steps
 from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def test_num_steps(tmp_path: Path, num_steps: Any, compared: dict[int, int]) -> 
 def _ratios(rule: WeightUpdateRatio, step: int) -> dict[int, float]:
     """The ratio at one step; each is found anew, for all are above 0."""
     rule._quiet.clear()
-    block = StepBlock(rule.base_trial, step, step + 1, ())
+    block = frame_of_steps(rule.base_trial, step, step + 1, ())
     return {each.step: each.value for each in rule.look(block) if each.value is not None}
 
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.reductions import Array
-    from smdebug.rules.block import Bools, Ints, RawValue
+    from smdebug.trials.frame import RawValue
+    from smdebug.trials.index_rows import Bools, Ints
 
 # A label of an average class is seen this often before classes are compared with each other: twenty
 # each of a thousand equal classes differ by a factor of five at most, by chance.

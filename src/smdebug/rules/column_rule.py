@@ -11,17 +11,19 @@ from smdebug.exceptions import (
     InsufficientInformationForRuleInvocation,
     SMDebugValueError,
 )
-from smdebug.rules.block import StepBlock
+from smdebug.mode_keys import ModeKeys
 from smdebug.rules.choice import TensorChoice
 from smdebug.rules.rule import Rule
 from smdebug.storage.findings import Finding
+from smdebug.trials.frame import Frame, lay_out
+from smdebug.trials.index_rows import IndexRows, needed_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from smdebug.config.rule_requirements import TensorRequirement
-    from smdebug.mode_keys import ModeKeys
-    from smdebug.rules.block import Bools, Column, Floats, RawValue, Table
+    from smdebug.trials.frame import Column, Frame, RawValue
+    from smdebug.trials.index_rows import Bools, Floats
     from smdebug.trials.trial import Trial
 
 # The rows a block may have: some hundred megabytes, whatever the run.
@@ -76,7 +78,7 @@ class ColumnRule(Rule):
         """What a hook has to save so that the rule can run."""
 
     @abstractmethod
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         """Yields what is wrong in the steps of a block, which follow those of the last one."""
 
     def idle(self, now: float) -> Iterable[Finding]:
@@ -142,37 +144,37 @@ class ColumnRule(Rule):
 
     def table(
         self,
-        block: StepBlock,
+        block: Frame,
         reduction: str,
         choice: TensorChoice,
-        mode: ModeKeys | None = None,
-    ) -> Table:
+        mode: ModeKeys = ModeKeys.GLOBAL,
+    ) -> Frame:
         """A reduction of chosen tensors; notes whether there was any."""
-        table = block.table(reduction, choice, mode)
+        table = block.select(choice, mode)[reduction].known()
         self._asked.add(reduction)
         choice.seen = choice.seen or bool(table.columns)
         return table
 
     def numbers(
         self,
-        block: StepBlock,
+        block: Frame,
         reduction: str,
-        cells: Table,
+        cells: Frame,
         choice: TensorChoice,
         where: Bools | None = None,
     ) -> tuple[Floats, Bools]:
-        """A reduction for `block.cells` of chosen tensors; notes whether there was any."""
-        values, known = block.numbers(reduction, cells, where)
+        """A reduction for `where_saved` of chosen tensors; notes whether there was any."""
+        values, known = cells.read(reduction, where)
         self._asked.add(reduction)
         choice.seen = choice.seen or bool(known.any())
         return values, known
 
     def raw(
-        self, block: StepBlock, choice: TensorChoice, mode: ModeKeys | None = None
+        self, block: Frame, choice: TensorChoice, mode: ModeKeys = ModeKeys.GLOBAL
     ) -> Iterator[RawValue]:
         """Chosen tensors themselves; notes whether there was any."""
         self._asked.add("the tensors themselves")
-        for value in block.raw(choice, mode):
+        for value in block.select(choice, mode).raw_values():
             choice.seen = True
             yield value
 
@@ -206,8 +208,8 @@ class ColumnRule(Rule):
 
     def hits(
         self,
-        block: StepBlock,
-        table: Table,
+        block: Frame,
+        table: Frame,
         holds: Bools,
         sentence: Callable[[Column, float], str],
         threshold: float | None = None,
@@ -243,7 +245,7 @@ class ColumnRule(Rule):
 
     def finding(
         self,
-        block: StepBlock,
+        block: Frame,
         step: int,
         message: str,
         column: Column | None = None,
@@ -252,7 +254,7 @@ class ColumnRule(Rule):
         about: str = "",
     ) -> Finding:
         """Makes a finding at a step of a block; `about` tells conditions of one tensor apart."""
-        mode, mode_step = block.mode(step)
+        mode, mode_step = block.mode_at(step)
         tensor, worker = (None, None) if column is None else column
         return Finding(
             self.rule_name, step, message, tensor, value, threshold, mode, mode_step, worker,
@@ -261,7 +263,7 @@ class ColumnRule(Rule):
 
     # ---- what the runner uses
 
-    def look(self, block: StepBlock) -> list[Finding]:
+    def look(self, block: Frame) -> list[Finding]:
         """Judges a block and remembers the steps at which something is wrong."""
         for choice, _ in self.choices:
             choice.look_at(block.trial)
@@ -301,7 +303,15 @@ class ColumnRule(Rule):
             raise InsufficientInformationForRuleInvocation(self.rule_name, missing)
 
 
-def blocks_of(trial: Trial, begin: int, reads: Iterable[str]) -> Iterator[StepBlock]:
+def frame_of_steps(trial: Trial, begin: int, end: int, reads: Iterable[str]) -> Frame:
+    """The steps `begin <= step < end` of a trial: all tensors, a column for each worker."""
+    reductions = tuple(dict.fromkeys(reads))
+    columns = [*needed_columns(reductions, raw=True), "time", "position"]
+    rows = IndexRows(trial, trial.rows_between(begin, end, columns), reductions)
+    return lay_out(rows, reductions, per_worker=True)
+
+
+def blocks_of(trial: Trial, begin: int, reads: Iterable[str]) -> Iterator[Frame]:
     """The complete steps of a trial from `begin` on, in blocks that fit into memory."""
     if trial.step_after(begin - 1) is None:
         # The common case of a rule that is invoked step by step; listing all steps takes long.
@@ -311,4 +321,4 @@ def blocks_of(trial: Trial, begin: int, reads: Iterable[str]) -> Iterator[StepBl
     most = max(MOST_ROWS // width, 1)
     for start in range(0, len(steps), most):
         part = steps[start : start + most]
-        yield StepBlock(trial, part[0], part[-1] + 1, reads)
+        yield frame_of_steps(trial, part[0], part[-1] + 1, reads)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from smdebug.rules.block import Floats
+    from smdebug.trials.index_rows import Floats
 
 # Every so many values a course is looked at, and the newest level is taken of so many.
 WINDOW = 10

@@ -20,9 +20,10 @@ from smdebug.mode_keys import ModeKeys
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.rules.block import Bools, Column, StepBlock, Table
     from smdebug.rules.choice import TensorChoice
     from smdebug.rules.column_rule import ColumnRule
+    from smdebug.trials.frame import Column, Frame
+    from smdebug.trials.index_rows import Bools
 
 # Names that say which losses they are whatever the mode of the step, as Keras has them in its logs.
 _VALIDATION = re.compile(r"(?:^|(?<=/))val_")
@@ -62,24 +63,18 @@ def is_validation(tensor: str) -> bool:
     return _VALIDATION.search(tensor) is not None
 
 
-def by_mode(block: StepBlock, table: Table) -> dict[ModeKeys, Table]:
+def by_mode(block: Frame, table: Frame) -> dict[ModeKeys, Frame]:
     """The rows of a table for each mode that steps of it have."""
-    modes = [block.mode(step)[0] for step in table.steps.tolist()]
+    modes = [block.mode_at(step)[0] for step in table.steps.tolist()]
     found = {}
     for mode in dict.fromkeys(modes):
         found[mode] = rows_of(table, np.array([each is mode for each in modes], bool))
     return found
 
 
-def rows_of(table: Table, rows: Bools) -> Table:
+def rows_of(table: Frame, rows: Bools) -> Frame:
     """Some of the rows of a table."""
-    return dataclasses.replace(
-        table,
-        steps=table.steps[rows],
-        values=table.values[rows],
-        present=table.present[rows],
-        rows=table.rows[rows],
-    )
+    return table.at(rows)
 
 
 class Moment(NamedTuple):
@@ -186,13 +181,13 @@ class Rounds:
         """Forgets everything."""
         self._pending.clear()
 
-    def add(self, block: StepBlock, table: Table) -> Iterator[Round]:
+    def add(self, block: Frame, table: Frame) -> Iterator[Round]:
         """Takes the losses of a block, and yields the rounds that are over."""
         keys = [(_plain(column.tensor), column.worker) for column in table.columns]
         pairs = _pairs(table) if self._data_sets else {}
         paired = {*pairs, *pairs.values()}
         for row, step in enumerate(table.steps.tolist()):
-            now = Moment(step, *block.mode(step))
+            now = Moment(step, *block.mode_at(step))
             if now.mode is ModeKeys.PREDICT:
                 continue
             losses = {
@@ -253,7 +248,7 @@ def _same_evaluation(before: Moment, now: Moment) -> bool:
     return before.step - before.mode_step == now.step - now.mode_step
 
 
-def _pairs(table: Table) -> dict[int, int]:
+def _pairs(table: Frame) -> dict[int, int]:
     """The places of losses of data sets, with those of the same metric of the training data."""
     names = [_OF_DATA_SET.match(column.tensor) for column in table.columns]
     metrics = {

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from smdebug.rules.block import Bools, Floats, StepBlock, Table
     from smdebug.rules.choice import TensorChoice
     from smdebug.rules.column_rule import ColumnRule
+    from smdebug.trials.frame import Frame
+    from smdebug.trials.index_rows import Bools, Floats
 
 # XGBoost writes NaN into these on purpose: a leaf has no split, `missing` is NaN by default.
 MEASURED = "^(?!trees/|hyperparameters/)"
@@ -44,7 +45,7 @@ class NonFiniteCells(NamedTuple):
         known: where anything is known.
     """
 
-    table: Table
+    table: Frame
     nan: Bools
     inf: Bools
     bad: Bools
@@ -53,13 +54,13 @@ class NonFiniteCells(NamedTuple):
     known: Bools
 
 
-def non_finite_cells(rule: ColumnRule, block: StepBlock, choice: TensorChoice) -> NonFiniteCells:
+def non_finite_cells(rule: ColumnRule, block: Frame, choice: TensorChoice) -> NonFiniteCells:
     """Finds out which of the chosen tensors are not finite.
 
     The counts `nans` and `infs` say it. Where they were not saved, other reductions do: they are
     not finite themselves when the tensor is not.
     """
-    table = block.cells(choice)
+    table = block.where_saved(choice)
     nans, nans_known = rule.numbers(block, "nans", table, choice)
     infs, infs_known = rule.numbers(block, "infs", table, choice)
     nan, inf, known = nans > 0, infs > 0, nans_known | infs_known
@@ -67,7 +68,7 @@ def non_finite_cells(rule: ColumnRule, block: StepBlock, choice: TensorChoice) -
     bad, counted, open_cells = nan | inf, nans + infs, ~(nans_known & infs_known)
     if not (open_cells & table.present).any():
         return NonFiniteCells(table, nan, inf, bad, nans, counted, known)
-    sizes = block.sizes(table, unknown=-1)
+    sizes = table.sizes(unknown=-1)
     for clue in CLUES:
         values, given = rule.numbers(block, clue, table, choice, open_cells)
         # The empty tensor has no mean, and one number, in old runs, no deviation.
@@ -81,7 +82,7 @@ def non_finite_cells(rule: ColumnRule, block: StepBlock, choice: TensorChoice) -
 
 
 def masked_cells(
-    rule: ColumnRule, block: StepBlock, choice: TensorChoice, found: NonFiniteCells
+    rule: ColumnRule, block: Frame, choice: TensorChoice, found: NonFiniteCells
 ) -> Bools:
     """Where an input or output of a layer is not finite only because of -inf, as masks are."""
     data = [_is_data(column.tensor) for column in found.table.columns]

@@ -11,10 +11,10 @@ from smdebug.rules.losses import Rounds, rows_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.rules.block import StepBlock
     from smdebug.rules.choice import TensorChoice
     from smdebug.rules.losses import Round
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial
 
 
@@ -61,7 +61,7 @@ class RoundRule(ColumnRule):
             "a data set called train and of another)"
         )
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         """Judges the rounds that are over."""
         table = self.table(block, "mean", self.losses)
         table = rows_of(table, table.steps >= self.start_step)

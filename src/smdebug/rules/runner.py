@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from smdebug.rules.block import StepBlock
     from smdebug.rules.rule import Rule
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Frame
 
 logger = logging.getLogger("smdebug.rules")
 
@@ -193,7 +193,7 @@ class RuleRunner:
         if self._tell_progress is not None:
             self._tell_progress(done, total)
 
-    def _judge(self, place: int, rule: Rule, block: StepBlock) -> Iterable[Finding]:
+    def _judge(self, place: int, rule: Rule, block: Frame) -> Iterable[Finding]:
         return (
             rule.look(block) if isinstance(rule, ColumnRule) else self._invoked[place].look(block)
         )
@@ -283,7 +283,7 @@ class InvokedRule:
         """Why there was no step at which the rule could be invoked; empty when there was one."""
         return "" if self._looked else f"it could be invoked at no step: {self._why}"
 
-    def look(self, block: StepBlock) -> Iterator[Finding]:
+    def look(self, block: Frame) -> Iterator[Finding]:
         """Yields what the rule finds at the steps of a block."""
         for step in block.steps.tolist():
             if self._ended:

@@ -13,8 +13,8 @@ from smdebug.exceptions import SMDebugValueError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.rules.block import Bools, Floats, Ints
     from smdebug.rules.column_rule import ColumnRule
+    from smdebug.trials.index_rows import Bools, Floats, Ints
 
 # Makes the median absolute deviation of normal noise its standard deviation.
 _DEVIATION = 1.4826

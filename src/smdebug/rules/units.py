@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.reductions import Array
-    from smdebug.rules.block import Bools, Column, Ints, StepBlock
     from smdebug.rules.choice import TensorChoice
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Column, Frame
+    from smdebug.trials.index_rows import Bools, Ints
     from smdebug.trials.trial import Trial
 
 # What a unit must have been seen at before it is judged.
@@ -103,7 +104,7 @@ class UnitRule(ColumnRule):
         super().start_over()
         self._activities.clear()
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         """Counts where units are active."""
         for step, column, array in self.raw(block, self.units):
             if array.dtype.kind in "USOc" or not array.size or not array.ndim:
@@ -129,7 +130,7 @@ class UnitRule(ColumnRule):
         return total
 
     def _judge_layer(
-        self, block: StepBlock, step: int, column: Column, activity: Activity
+        self, block: Frame, step: int, column: Column, activity: Activity
     ) -> Iterator[Finding]:
         inactive = activity.active * 100 < self.threshold_inactivity * activity.positions
         percent = 100.0 * float(inactive.mean())

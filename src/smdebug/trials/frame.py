@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
     from smdebug.reductions import Array
     from smdebug.trials.index_rows import Bools, Floats, IndexRows, Ints
+    from smdebug.trials.trial import Trial
 
 # Shown in a notebook: rows at the start and at the end, and columns.
 _SHOWN_ROWS, _SHOWN_COLUMNS = 5, 8
 
 
 class Column(NamedTuple):
-    """One tensor; of one worker, where workers have a column each."""
+    """One tensor; the worker is empty where workers share a column."""
 
     tensor: str
-    worker: str | None = None
+    worker: str = ""
 
 
 class RawValue(NamedTuple):
@@ -64,6 +65,11 @@ class Frame:
     mode: ModeKeys
     rows: IndexRows
     cells: Ints
+
+    @property
+    def trial(self) -> Trial:
+        """The trial that it was read from."""
+        return self.rows.trial
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -138,10 +144,9 @@ class Frame:
         found: Array = np.where(self.saved, padded[self.cells], missing)
         return found
 
-    @property
-    def sizes(self) -> Ints:
-        """The number of elements of each tensor; 0 where that is not known."""
-        return self.cell_values(self.rows.sizes(unknown=0), 0)
+    def sizes(self, unknown: int = 0) -> Ints:
+        """Return the number of elements of each tensor; `unknown` where that is not known."""
+        return self.cell_values(self.rows.sizes(unknown), unknown)
 
     @property
     def positions(self) -> Ints:
@@ -164,12 +169,27 @@ class Frame:
     @property
     def modes(self) -> list[ModeKeys]:
         """The mode of each step."""
-        return [ModeKeys(number) for number in self.rows.mode[self._first_rows].tolist()]
+        return [ModeKeys(number) for number in self._mode_numbers.tolist()]
 
     @property
     def mode_steps(self) -> Ints:
         """The step within its mode, for each step."""
-        return self.rows.mode_step[self._first_rows]
+        return self.rows.mode_of_step[1][self._first_rows]
+
+    @property
+    def _mode_numbers(self) -> Ints:
+        return self.rows.mode_of_step[0][self._first_rows]
+
+    def mode_at(self, step: int) -> tuple[ModeKeys, int]:
+        """Return the mode of one of its steps, and the step within it."""
+        place = int(np.searchsorted(self.steps, step))
+        return ModeKeys(int(self._mode_numbers[place])), int(self.mode_steps[place])
+
+    @property
+    def times(self) -> Floats:
+        """When each step began, in seconds since 1970; read only where rules do."""
+        found: Floats = np.min(self.cell_values(self.rows.time, np.inf), axis=1, initial=np.inf)
+        return found
 
     @property
     def global_steps(self) -> Ints:
@@ -198,15 +218,49 @@ class Frame:
             choose: whether a tensor of this name is wanted; None for all.
             mode: only steps of this mode.
         """
-        cells = self.cells
-        kept = np.array([choose is None or choose(each.tensor) for each in self.columns], bool)
-        cells = cells[:, kept] if not kept.all() else cells
-        columns = [each for each, keep in zip(self.columns, kept.tolist(), strict=True) if keep]
-        steps = self.steps
+        columns = np.array([choose is None or choose(each.tensor) for each in self.columns], bool)
+        steps = np.ones(len(self), bool)
         if mode is not ModeKeys.GLOBAL:
-            of_mode = self.rows.mode[self._first_rows] == mode.value
-            cells, steps = cells[of_mode], steps[of_mode]
-        return replace(self, steps=steps, columns=columns, cells=cells)._trimmed(cells >= 0)
+            steps = self._mode_numbers == mode.value
+        part = self if columns.all() and steps.all() else self.at(steps, columns)
+        return part._trimmed(part.saved)
+
+    def where_saved(
+        self, choose: Callable[[str], bool] | None = None, mode: ModeKeys = ModeKeys.GLOBAL
+    ) -> Frame:
+        """Return a part as `select` does, without numbers: `present` is where tensors were saved.
+
+        Several reductions of it are read with `read`.
+        """
+        part = self.select(choose, mode)
+        return part.with_values(np.full(part.shape, np.nan), part.saved)
+
+    def with_values(
+        self, values: Floats, present: Bools, columns: list[Column] | None = None
+    ) -> Frame:
+        """Return a frame of the same steps with other numbers, such as ones computed from these.
+
+        Args:
+            values: the numbers.
+            present: where there is one.
+            columns: what they are of; the same columns when None.
+        """
+        cells = self.cells if columns is None else np.where(present, 0, -1)
+        frame = replace(self, columns=columns or self.columns, cells=cells)
+        frame.__dict__["_numbers"] = (values, present)
+        return frame
+
+    def at(self, rows: Bools | Ints, columns: Bools | Ints | None = None) -> Frame:
+        """Return some of the steps, and of the columns, by masks or by their indices."""
+        places = np.arange(len(self.columns)) if columns is None else columns
+        if places.dtype == bool:
+            places = np.flatnonzero(places)
+        part = np.ix_(rows, places)
+        kept = [self.columns[place] for place in places.tolist()]
+        frame = replace(self, steps=self.steps[rows], columns=kept, cells=self.cells[part])
+        if "_numbers" in self.__dict__:
+            frame.__dict__["_numbers"] = (self.values[part], self.present[part])
+        return frame
 
     def known(self) -> Frame:
         """Return the part without the steps and columns that have no number."""
@@ -217,9 +271,7 @@ class Frame:
         columns: Bools = np.any(filled, axis=0)
         if rows.all() and columns.all():
             return self
-        kept = [each for each, keep in zip(self.columns, columns.tolist(), strict=True) if keep]
-        cells = self.cells[rows][:, columns]
-        return replace(self, steps=self.steps[rows], columns=kept, cells=cells)
+        return self.at(rows, columns)
 
     def every(self, n: int) -> Frame:
         """Return every n-th step."""
@@ -285,8 +337,7 @@ class Frame:
         """Return the names of the columns: as short as tells them apart."""
         end = f":{reduction}" if len(self.reductions) > 1 else ""
         return [
-            each.tensor + end + ("" if each.worker is None else f"@{each.worker}")
-            for each in self.columns
+            each.tensor + end + (f"@{each.worker}" if each.worker else "") for each in self.columns
         ]
 
     def __repr__(self) -> str:
@@ -340,7 +391,7 @@ def lay_out(
     cells[step, column] = number
     known = rows.tensors if names is None else names
     columns = [
-        Column(known[code // width], rows.workers[code % width] if per_worker else None)
+        Column(known[code // width], rows.workers[code % width] if per_worker else "")
         for code in used.tolist()
     ]
     return Frame(steps, columns, reductions, mode, rows, cells)

@@ -5,6 +5,7 @@ Every number that is read from a run goes through here: a frame is a layout of t
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ Bools = npt.NDArray[np.bool_]
 
 # The column of the index with the elements of one-element tensors.
 VALUE = "value"
-KEY_COLUMNS = ("step", "mode", "mode_step", "worker", "tensor")
+KEY_COLUMNS = ("step", "mode", "mode_step", "worker", "tensor", "seq")
 # Bytes of raw values in memory at a time.
 CHUNK_BYTES = 64 << 20
 # The reductions of complex numbers; the others need an order.
@@ -80,6 +81,25 @@ class IndexRows:
     def steps(self, mode: ModeKeys) -> Ints:
         """Return the step of each row in the numbering of a mode."""
         return self.step if mode is ModeKeys.GLOBAL else self.mode_step
+
+    @cached_property
+    def mode_of_step(self) -> tuple[Ints, Ints]:
+        """For each row the mode, and the step within it, of its global step.
+
+        A resumed run may have saved a step again in another mode: the newest rows count.
+        """
+        steps, number = numbered(self.step)
+        newest = np.zeros(len(steps), np.int64)
+        order = np.argsort(self.table["seq"].to_numpy(), kind="stable")
+        # The last of several assignments stays.
+        newest[number[order]] = order
+        return self.mode[newest][number], self.mode_step[newest][number]
+
+    @cached_property
+    def time(self) -> Floats:
+        """When each row was saved, in seconds since 1970; NaN where that is not known."""
+        times: Floats = self.column("time").to_numpy(zero_copy_only=False)
+        return times
 
     def column(self, name: str) -> Any:
         """Return a column as an Arrow array."""

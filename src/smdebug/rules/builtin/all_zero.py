@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from smdebug.config.rule_requirements import TensorRequirement
-    from smdebug.rules.block import Bools, Column, Floats, StepBlock, Table
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Column, Frame
+    from smdebug.trials.index_rows import Bools, Floats
     from smdebug.trials.trial import Trial
 
 # Each is 0 when all elements are, and only then.
@@ -60,12 +60,12 @@ class AllZero(ColumnRule):
         """The number of zeros of the chosen tensors."""
         return self.tensors.needs("all_zero", ("zeros",))
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         """Compares the percentage of every tensor with the threshold."""
         seen = self.tensors.seen
-        table = block.cells(self.tensors)
+        table = block.where_saved(self.tensors)
         percent = self._percent(block, table)
-        table = dataclasses.replace(table, values=percent, present=~np.isnan(percent))
+        table = table.with_values(percent, ~np.isnan(percent))
         # A reduction that leaves the percentage open has not been of use.
         self.tensors.seen = seen or bool(table.present.any())
 
@@ -75,9 +75,9 @@ class AllZero(ColumnRule):
 
         return self.hits(block, table, percent >= self.threshold, sentence, self.threshold)
 
-    def _percent(self, block: StepBlock, table: Table) -> Floats:
+    def _percent(self, block: Frame, table: Frame) -> Floats:
         """How much of each tensor is zero; NaN where it is not known."""
-        sizes = block.sizes(table, unknown=-1)
+        sizes = table.sizes(unknown=-1)
         zeros, counted = self.numbers(block, "zeros", table, self.tensors)
         with np.errstate(invalid="ignore", divide="ignore"):
             percent = np.where(counted & (sizes > 0), 100 * zeros / sizes, np.nan)
@@ -89,7 +89,7 @@ class AllZero(ColumnRule):
         # Less than everything is all that is to be known.
         return np.where(unknown & full, 0.0, percent) if self.threshold == 100 else percent
 
-    def _from_sizes(self, block: StepBlock, table: Table, where: Bools) -> tuple[Bools, Bools]:
+    def _from_sizes(self, block: Frame, table: Frame, where: Bools) -> tuple[Bools, Bools]:
         """Where other reductions say that everything is zero, and where that something is not."""
         zero, other = np.zeros(where.shape, bool), np.zeros(where.shape, bool)
         for name in _SIZES:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from smdebug.mode_keys import ModeKeys
     from smdebug.reductions import Array
-    from smdebug.rules.block import Floats, RawValue, StepBlock
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Frame, RawValue
+    from smdebug.trials.index_rows import Floats
     from smdebug.trials.trial import Trial
 
     _Key = tuple[str, ModeKeys, int]
@@ -93,10 +94,10 @@ class CheckInputImages(ColumnRule):
         self._sums.clear()
         self._other_shape, self._judged_any = None, False
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         """Adds up the images of each step, and judges their means."""
         for step, group in groupby(self.raw(block, self.images), lambda value: value.step):
-            mode = block.mode(step)[0]
+            mode = block.mode_at(step)[0]
             keys = {self._add(value, mode): None for value in group}
             for key in keys:
                 if key is not None:
@@ -129,7 +130,7 @@ class CheckInputImages(ColumnRule):
         self._sums[key] = (seen + count, so_far + sums)
         return key
 
-    def _look_at(self, block: StepBlock, step: int, key: _Key) -> Iterator[Finding]:
+    def _look_at(self, block: Frame, step: int, key: _Key) -> Iterator[Finding]:
         seen, sums = self._sums[key]
         if seen < self.threshold_samples:
             return

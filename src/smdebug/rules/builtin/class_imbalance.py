@@ -19,9 +19,9 @@ from smdebug.rules.column_rule import ColumnRule
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from smdebug.rules.block import StepBlock
     from smdebug.rules.classes import Classes
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial
 
 # Validation data is often sorted by class: its first labels say nothing about all of them.
@@ -130,13 +130,13 @@ class ClassImbalance(ColumnRule):
         self._tallies.clear()
         self._judged_any = False
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         """Counts the labels of each step, and judges what they come to."""
         found = pairs(self.raw(block, self.labels), self.raw(block, self.predictions))
         for step, group in groupby(found, lambda pair: pair[0].step):
             counted: dict[str, None] = {}
             for label, prediction in group:
-                if block.mode(step)[0] not in _JUDGED_MODES:
+                if block.mode_at(step)[0] not in _JUDGED_MODES:
                     continue
                 tensor = label.column.tensor
                 said = None if prediction is None else prediction.array
@@ -173,7 +173,7 @@ class ClassImbalance(ColumnRule):
 
     # ---- inside
 
-    def _look_at(self, block: StepBlock, step: int, tensor: str) -> Iterator[Finding]:
+    def _look_at(self, block: Frame, step: int, tensor: str) -> Iterator[Finding]:
         tally = self._tallies[tensor]
         if tally.total >= max(self.samples, LABELS_PER_CLASS * len(tally.labels)):
             self._judged_any = True
@@ -183,9 +183,7 @@ class ClassImbalance(ColumnRule):
         if tally.window_is_full(self.samples):
             yield from self._mispredicted(block, step, tensor, tally)
 
-    def _imbalance(
-        self, block: StepBlock, step: int, tensor: str, tally: _Tally
-    ) -> Iterator[Finding]:
+    def _imbalance(self, block: Frame, step: int, tensor: str, tally: _Tally) -> Iterator[Finding]:
         ranked = tally.labels.most_common()
         (large, most), (small, fewest) = ranked[0], ranked[-1]
         ratio = most / fewest
@@ -198,7 +196,7 @@ class ClassImbalance(ColumnRule):
             yield self._about(block, step, tensor, message, ratio, self.threshold_imbalance)
 
     def _mispredicted(
-        self, block: StepBlock, step: int, tensor: str, tally: _Tally
+        self, block: Frame, step: int, tensor: str, tally: _Tally
     ) -> Iterator[Finding]:
         shares, overall = tally.close_window(self.threshold_misprediction)
         begun = [
@@ -219,7 +217,7 @@ class ClassImbalance(ColumnRule):
 
     def _about(
         self,
-        block: StepBlock,
+        block: Frame,
         step: int,
         tensor: str,
         message: str,

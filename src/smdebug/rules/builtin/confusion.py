@@ -19,8 +19,8 @@ from smdebug.storage.findings import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from smdebug.rules.block import RawValue, StepBlock
     from smdebug.rules.classes import Classes
+    from smdebug.trials.frame import Frame, RawValue
     from smdebug.trials.trial import Trial
 
 _EVALUATION = (ModeKeys.EVAL, ModeKeys.PREDICT)
@@ -114,13 +114,13 @@ class Confusion(ColumnRule):
         self._evaluated = self._begins = self._told = self._judged_any = False
         self._mode_before = None
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         """Keeps the samples of the last evaluation; judges them when the run has ended."""
         found = pairs(self.raw(block, self.labels), self.raw(block, self.predictions))
         groups = groupby(found, lambda pair: pair[0].step)
         upcoming = next(groups, None)
         for step in block.steps.tolist():
-            mode, mode_step = block.mode(step)
+            mode, mode_step = block.mode_at(step)
             evaluates = mode in _EVALUATION
             if mode is not self._mode_before:
                 self._begins = evaluates
@@ -152,7 +152,7 @@ class Confusion(ColumnRule):
 
     # ---- inside
 
-    def _is_last(self, block: StepBlock) -> bool:
+    def _is_last(self, block: Frame) -> bool:
         return bool(len(block)) and int(block.steps[-1]) == block.trial.steps()[-1]
 
     def _add(

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from smdebug.reductions import Array
-    from smdebug.rules.block import StepBlock, Table
     from smdebug.rules.choice import TensorChoice
     from smdebug.storage.findings import Finding
     from smdebug.storage.stores.base import Store
+    from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial
 
 REPORT_KEY = "reports/xgboost_report.html"
@@ -98,7 +98,7 @@ class CreateXgboostReport(ColumnRule):
         self._importances.clear()
         self._shap.clear()
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         """Keeps the metrics of all rounds, and of the features what the last round says."""
         table = self.table(block, "mean", self.metrics)
         for place, column in _of_one_worker(table):
@@ -132,7 +132,7 @@ class CreateXgboostReport(ColumnRule):
         path = Path(self.report_path).expanduser()
         return open_store(str(path.parent)), path.name
 
-    def _newest(self, block: StepBlock, choice: TensorChoice) -> dict[str, float]:
+    def _newest(self, block: Frame, choice: TensorChoice) -> dict[str, float]:
         table = self.table(block, "mean", choice)
         if not len(table.steps):
             return {}
@@ -173,7 +173,7 @@ class CreateXgboostReport(ColumnRule):
             run.labels, run.predictions, run.predicted_at = labels, predictions, max(both)
 
 
-def _of_one_worker(table: Table) -> list[tuple[int, str]]:
+def _of_one_worker(table: Frame) -> list[tuple[int, str]]:
     """A column for each tensor: workers have the same metrics, and the same trees."""
     first: dict[str, int] = {}
     for place in sorted(range(len(table.columns)), key=lambda each: table.columns[each]):

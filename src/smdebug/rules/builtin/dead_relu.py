@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.reductions import Array
-    from smdebug.rules.block import Bools, StepBlock
     from smdebug.rules.choice import TensorChoice
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Frame
+    from smdebug.trials.index_rows import Bools
     from smdebug.trials.trial import Trial
 
 _COLLECTION = "relu_output"
@@ -105,18 +106,18 @@ class DeadRelu(UnitRule):
             f"{self.threshold_inactivity:g} % of the samples"
         )
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         """Counts where units are active, and zeros where the outputs were not saved."""
         yield from super().judge(block)
         yield from self._judge_zeros(block)
 
-    def _judge_zeros(self, block: StepBlock) -> Iterator[Finding]:
-        cells = block.cells(self.outputs)
-        reduced = cells.present & ~block.has_value(cells)
+    def _judge_zeros(self, block: Frame) -> Iterator[Finding]:
+        cells = block.where_saved(self.outputs)
+        reduced = cells.present & ~cells.has_value
         if not reduced.any() or not self.threshold_inactivity:
             return
         zeros, known = self.numbers(block, "zeros", cells, self.outputs, reduced)
-        sizes = block.sizes(cells)
+        sizes = cells.sizes()
         for row, place in np.argwhere(known & (sizes > 0)).tolist():
             column, step = cells.columns[place], int(cells.steps[row])
             before = self._zeros.pop(column, (0.0, 0, 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +15,8 @@ from smdebug.rules.non_finite import CLUES, COUNTS, MEASURED, masked_cells, non_
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from smdebug.rules.block import Column, StepBlock
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Column, Frame
     from smdebug.trials.trial import Trial
 
 
@@ -73,13 +72,13 @@ class ExplodingTensor(ColumnRule):
             TensorRequirement(CollectionKeys.WEIGHTS, COUNTS),
         )
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         """Looks for NaN and infinity in every chosen tensor."""
         found = non_finite_cells(self, block, self.tensors)
         holds, counts = (found.nan, found.nans) if self.only_nan else (found.bad, found.counted)
         if not self._is_told:
             holds = holds & ~masked_cells(self, block, self.tensors, found)
-        table = dataclasses.replace(found.table, values=counts, present=found.known)
+        table = found.table.with_values(counts, found.known)
         what = "NaN" if self.only_nan else "NaN or infinite"
 
         def sentence(column: Column, value: float) -> str:

@@ -10,14 +10,14 @@ import numpy as np
 from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
-from smdebug.rules.block import Column, Table
 from smdebug.rules.column_rule import ColumnRule
+from smdebug.trials.frame import Column, Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from smdebug.rules.block import StepBlock
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial
 
 # The kind of importance; what follows is the name of a feature, which may have anything in it.
@@ -71,7 +71,7 @@ class FeatureImportanceOverweight(ColumnRule):
         super().start_over()
         self._later_round = False
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         """Adds up the largest importances of every round."""
         table = self.table(block, "sum", self.importances)
         later = table.steps > 0
@@ -92,7 +92,7 @@ class FeatureImportanceOverweight(ColumnRule):
             shares[:, place] = largest / np.where(total > 0, total, 1.0)
         return self.hits(
             block,
-            Table(table.steps, columns, shares, judged, np.where(judged, 0, -1)),
+            table.with_values(shares, judged, columns),
             shares > self.threshold + _ROUNDING,
             lambda column, value: (
                 f"{_features(self.nfeatures)} {value:.0%} of {column.tensor}, above "

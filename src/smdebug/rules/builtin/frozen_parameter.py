@@ -11,16 +11,17 @@ import numpy as np
 from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
-from smdebug.rules.block import Column
 from smdebug.rules.builtin.weight_update_ratio import FROZEN, TrainingSteps
 from smdebug.rules.column_rule import ColumnRule
+from smdebug.trials.frame import Column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from smdebug.rules.block import Bools, Floats, Ints, StepBlock, Table
     from smdebug.rules.choice import TensorChoice
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Frame
+    from smdebug.trials.index_rows import Bools, Floats, Ints
     from smdebug.trials.trial import Trial
 
 # By the mean a change is seen best: most means are near 0, where numbers are finest. Without it an
@@ -111,17 +112,17 @@ class FrozenParameter(ColumnRule):
         self._training = TrainingSteps()
         self._workers.clear()
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         """Follows every parameter from step to step."""
         steps = sorted(self._training.of(block))
         frozen = block.trial.collections().get(FROZEN)
-        cells = block.cells(
+        cells = block.where_saved(
             lambda name: self.parameters(name) and not (frozen is not None and frozen.matches(name))
         )
         laid = [self.numbers(block, name, cells, self.parameters) for name in _VALUES]
         values = np.stack([each for each, _ in laid], axis=-1)
         known = np.stack([each for _, each in laid], axis=-1)
-        gradients = block.cells(self.gradients)
+        gradients = block.where_saved(self.gradients)
         sizes, sized = self._sizes(block, gradients)
         expects = _expected(block)
         for worker in sorted({column.worker for column in cells.columns} | set(self._workers)):
@@ -138,7 +139,7 @@ class FrozenParameter(ColumnRule):
                 state.take_gradients(slopes[row], measured[row] == 1, absent[row])
                 yield from self._told(block, step, worker, state)
 
-    def _sizes(self, block: StepBlock, gradients: Table) -> tuple[Floats, Bools]:
+    def _sizes(self, block: Frame, gradients: Frame) -> tuple[Floats, Bools]:
         """How large each gradient is, by the first of some reductions, and where one was saved."""
         sizes, found = self.numbers(block, _GRADIENTS[0], gradients, self.gradients)
         for name in _GRADIENTS[1:]:
@@ -146,9 +147,7 @@ class FrozenParameter(ColumnRule):
             sizes, found = np.where(known, more, sizes), found | known
         return sizes, found
 
-    def _told(
-        self, block: StepBlock, step: int, worker: str, state: _Parameters
-    ) -> Iterator[Finding]:
+    def _told(self, block: Frame, step: int, worker: str, state: _Parameters) -> Iterator[Finding]:
         for about, holds, counts in state.verdicts():
             for place in np.flatnonzero(holds | state.holding[about]).tolist():
                 column, count = state.columns[place], float(counts[place])
@@ -276,7 +275,7 @@ class _Grid:
         wanted: for each column to take, the columns it may be; the first that is there counts.
     """
 
-    def __init__(self, table: Table, steps: list[int], wanted: list[tuple[Column, ...]]) -> None:
+    def __init__(self, table: Frame, steps: list[int], wanted: list[tuple[Column, ...]]) -> None:
         rows = {step: row for row, step in enumerate(table.steps.tolist())}
         places = {column: place for place, column in enumerate(table.columns)}
         self._rows = np.array([rows.get(step, -1) for step in steps], np.int64)
@@ -295,7 +294,7 @@ def _gradients_of(column: Column) -> tuple[Column, ...]:
     return tuple(Column(name, column.worker) for name in gradient_names(column.tensor))
 
 
-def _expected(block: StepBlock) -> Callable[[str], bool]:
+def _expected(block: Frame) -> Callable[[str], bool]:
     """Tells of which parameters the run would have saved a gradient, had there been one."""
     collections = block.trial.collections()
     gradients = collections.get(CollectionKeys.GRADIENTS)

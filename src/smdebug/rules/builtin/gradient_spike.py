@@ -8,15 +8,16 @@ import numpy as np
 
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
-from smdebug.rules.block import Column
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.spikes import SpikeLimits, beginnings
+from smdebug.trials.frame import Column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.rules.block import Floats, Ints, StepBlock, Table
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Frame
+    from smdebug.trials.index_rows import Floats, Ints
     from smdebug.trials.trial import Trial
 
 # Noise that a norm is always granted: 20 % of it.
@@ -76,13 +77,13 @@ class GradientSpike(ColumnRule):
         self._limits.clear()
         self._last.clear()
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         """Compares the norm of all gradients with what it was."""
         table = self.table(block, "l2", self.gradients)
         for worker in sorted({column.worker for column in table.columns}):
             yield from self._judge_worker(block, table, worker)
 
-    def _judge_worker(self, block: StepBlock, table: Table, worker: str) -> Iterator[Finding]:
+    def _judge_worker(self, block: Frame, table: Frame, worker: str) -> Iterator[Finding]:
         rows = np.flatnonzero(
             table.present[:, [column.worker == worker for column in table.columns]].any(axis=1)
         )
@@ -105,7 +106,7 @@ class GradientSpike(ColumnRule):
                 limit,
             )
 
-    def _norms(self, table: Table, worker: str, rows: Ints) -> tuple[list[str], Floats]:
+    def _norms(self, table: Frame, worker: str, rows: Ints) -> tuple[list[str], Floats]:
         """The gradients of a worker and their norms: first what they were, then a row per step."""
         last = self._last.setdefault(worker, {})
         mine = [place for place, column in enumerate(table.columns) if column.worker == worker]

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.config.rule_requirements import TensorRequirement
-    from smdebug.rules.block import Bools, Column, Floats, Ints, StepBlock, Table
     from smdebug.rules.courses import Verdict
     from smdebug.rules.losses import Round
+    from smdebug.trials.frame import Column, Frame
+    from smdebug.trials.index_rows import Bools, Floats, Ints
     from smdebug.trials.trial import Trial
 
 _JUDGED = (ModeKeys.EVAL, ModeKeys.TRAIN, ModeKeys.GLOBAL)
@@ -113,15 +114,15 @@ class LossNotDecreasing(ColumnRule):
         self._rounds.clear()
         self._compared.clear()
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         """Compares every loss with what it was."""
-        table = self.table(block, "mean", self.losses, self.mode)
+        table = self.table(block, "mean", self.losses, self.mode or ModeKeys.GLOBAL)
         if self.mode is ModeKeys.GLOBAL:
             yield from self._judge_series(block, self.mode, table, table.steps)
             return
         for mode, part in by_mode(block, table).items():
             if mode in _JUDGED:
-                yield from self._judge_series(block, mode, part, block.mode_steps(part.steps))
+                yield from self._judge_series(block, mode, part, part.mode_steps)
         if self.mode is not ModeKeys.TRAIN:
             for done in self._rounds.add(block, table):
                 yield from self._judge_evaluation(done)
@@ -149,7 +150,7 @@ class LossNotDecreasing(ColumnRule):
     # ---- steps
 
     def _judge_series(
-        self, block: StepBlock, mode: ModeKeys, table: Table, numbers: Ints
+        self, block: Frame, mode: ModeKeys, table: Frame, numbers: Ints
     ) -> Iterator[Finding]:
         for place, column in enumerate(table.columns):
             rows = np.flatnonzero(table.present[:, place])

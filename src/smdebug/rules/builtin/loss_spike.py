@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.config.rule_requirements import TensorRequirement
-    from smdebug.rules.block import StepBlock, Table
     from smdebug.rules.losses import Round
+    from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial
 
 # Noise that a loss is always granted: 5 % of it.
@@ -86,7 +86,7 @@ class LossSpike(ColumnRule):
         self._limits.clear()
         self._rounds.clear()
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         """Compares every loss with those before it."""
         table = self.table(block, "mean", self.losses)
         for mode, part in by_mode(block, table).items():
@@ -100,7 +100,7 @@ class LossSpike(ColumnRule):
         for done in self._rounds.end():
             yield from self._judge_evaluation(done)
 
-    def _judge_steps(self, block: StepBlock, mode: ModeKeys, table: Table) -> Iterator[Finding]:
+    def _judge_steps(self, block: Frame, mode: ModeKeys, table: Frame) -> Iterator[Finding]:
         for place, column in enumerate(table.columns):
             if is_validation(column.tensor):
                 continue

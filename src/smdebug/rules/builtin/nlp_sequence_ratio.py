@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from smdebug.mode_keys import ModeKeys
-    from smdebug.rules.block import StepBlock
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial
 
 _COLLECTION = "input_sequence"
@@ -102,7 +102,7 @@ class NLPSequenceRatio(ColumnRule):
         self._windows.clear()
         self._judged_any = False
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         """Compares the share of every token with its limit."""
         counts = self._raw_counts(block) if self._needs_raw else self._zero_counts(block)
         for (step, tensor), group in groupby(counts, lambda each: (each.step, each.tensor)):
@@ -113,7 +113,7 @@ class NLPSequenceRatio(ColumnRule):
                 sum(each.tokens for each in of_step),
                 np.sum([each.counts for each in of_step], axis=0),
             )
-            window = self._windows.setdefault((tensor, block.mode(step)[0]), deque())
+            window = self._windows.setdefault((tensor, block.mode_at(step)[0]), deque())
             window.append(added)
             _drop_old(window)
             yield from self._look_at(block, window)
@@ -135,9 +135,9 @@ class NLPSequenceRatio(ColumnRule):
         asked_for = any(pattern.search(tensor) for pattern in self._patterns)
         return asked_for or _NO_TEXT.search(tensor) is None
 
-    def _zero_counts(self, block: StepBlock) -> Iterator[_Counts]:
+    def _zero_counts(self, block: Frame) -> Iterator[_Counts]:
         table = self.table(block, "zeros", self.sequences)
-        sizes = block.sizes(table)
+        sizes = table.sizes()
         for row, step in enumerate(table.steps.tolist()):
             order = sorted(range(len(table.columns)), key=lambda each: table.columns[each])
             for place in order:
@@ -146,7 +146,7 @@ class NLPSequenceRatio(ColumnRule):
                     zeros = np.array([table.values[row, place]])
                     yield _Counts(step, tensor, int(sizes[row, place]), zeros)
 
-    def _raw_counts(self, block: StepBlock) -> Iterator[_Counts]:
+    def _raw_counts(self, block: Frame) -> Iterator[_Counts]:
         for _, group in groupby(self.raw(block, self.sequences), lambda value: value.step):
             for value in sorted(group, key=lambda value: value.column):
                 array, tensor = value.array, value.column.tensor
@@ -154,7 +154,7 @@ class NLPSequenceRatio(ColumnRule):
                     counts = np.array([(array == token).sum() for token in self.limits])
                     yield _Counts(value.step, tensor, array.size, counts)
 
-    def _look_at(self, block: StepBlock, window: deque[_Counts]) -> Iterator[Finding]:
+    def _look_at(self, block: Frame, window: deque[_Counts]) -> Iterator[Finding]:
         tokens = sum(each.tokens for each in window)
         if tokens < _WINDOW_TOKENS:
             return
@@ -162,7 +162,7 @@ class NLPSequenceRatio(ColumnRule):
         step, tensor = window[-1].step, window[-1].tensor
         percents = 100 * np.sum([each.counts for each in window], axis=0) / tokens
         for (token, limit), percent in zip(self.limits.items(), percents.tolist(), strict=True):
-            key = (tensor, block.mode(step)[0], token)
+            key = (tensor, block.mode_at(step)[0], token)
             if self.begins(key, percent > limit, step):
                 message = (
                     f"{percent:.3g} % of the last {tokens} tokens in {tensor} are the token "

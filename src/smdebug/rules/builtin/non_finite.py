@@ -16,9 +16,10 @@ from smdebug.rules.non_finite import CLUES, COUNTS, DATA, MEASURED, masked_cells
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from smdebug.rules.block import Bools, Column, Ints, StepBlock
     from smdebug.rules.non_finite import NonFiniteCells
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Column, Frame
+    from smdebug.trials.index_rows import Bools, Ints
     from smdebug.trials.trial import Trial
 
 # What a name says, the first that matches; `{}` is the layer.
@@ -104,14 +105,14 @@ class NonFinite(ColumnRule):
         super().start_over()
         self._workers.clear()
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         """Looks for the first tensor of every step of every worker."""
         cells = non_finite_cells(self, block, self.tensors)
         table = cells.table
         waiting = any(each.ill or each.gradients for each in self._workers.values())
         if not cells.bad.any() and not waiting:
             return
-        positions, masked = block.positions(table), masked_cells(self, block, self.tensors, cells)
+        positions, masked = table.positions, masked_cells(self, block, self.tensors, cells)
         for worker in dict.fromkeys(column.worker for column in table.columns):
             mine = [place for place, each in enumerate(table.columns) if each.worker == worker]
             state = self._workers.setdefault(worker, _Worker())
@@ -122,7 +123,7 @@ class NonFinite(ColumnRule):
 
     def _judge_step(
         self,
-        block: StepBlock,
+        block: Frame,
         row: int,
         order: Ints,
         cells: NonFiniteCells,

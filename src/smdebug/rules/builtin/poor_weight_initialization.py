@@ -14,16 +14,16 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import ShapeUnavailableForStep
 from smdebug.mode_keys import ModeKeys
-from smdebug.rules.block import Column
 from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.losses import by_mode
+from smdebug.trials.frame import Column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.rules.block import StepBlock, Table
     from smdebug.rules.choice import TensorChoice
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial
 
 _COLLECTION = "relu_input"
@@ -172,11 +172,11 @@ class PoorWeightInitialization(ColumnRule):
             f"{self.gradients.described}. {self._remedy()}"
         )
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         """Looks at the first saved steps."""
         if self._looked >= self.steps:
             return
-        cells = {choice: block.cells(choice) for choice in self._looked_at}
+        cells = {choice: block.where_saved(choice) for choice in self._looked_at}
         parts = [part for each in cells.values() for part in _training(block, each)]
         steps = sorted({step for part in parts for step in part.steps.tolist()})
         losses = self._losses(block)
@@ -195,7 +195,7 @@ class PoorWeightInitialization(ColumnRule):
     def _start(self, worker: str) -> _Start:
         return self._starts.setdefault(worker, _Start())
 
-    def _losses(self, block: StepBlock) -> deque[tuple[int, str, float]]:
+    def _losses(self, block: Frame) -> deque[tuple[int, str, float]]:
         """Step, worker and value of the losses of training."""
         found = []
         for table in _training(block, self.table(block, "mean", self.losses)):
@@ -205,7 +205,7 @@ class PoorWeightInitialization(ColumnRule):
         return deque(sorted(found))
 
     def _judge_step(
-        self, block: StepBlock, step: int, cells: dict[TensorChoice, Table]
+        self, block: Frame, step: int, cells: dict[TensorChoice, Frame]
     ) -> Iterator[Finding]:
         inputs, gradients, weights = (
             self._at(block, step, choice, each, self._looked_at[choice])
@@ -236,10 +236,10 @@ class PoorWeightInitialization(ColumnRule):
 
     def _at(
         self,
-        block: StepBlock,
+        block: Frame,
         step: int,
         choice: TensorChoice,
-        cells: Table,
+        cells: Frame,
         names: tuple[str, ...],
     ) -> dict[str, dict[str, list[float]]]:
         """Reductions of chosen tensors at a step, in the order they were saved, by worker."""
@@ -251,7 +251,7 @@ class PoorWeightInitialization(ColumnRule):
             numbers.append(values)
             known = known & here
         rows, places = np.nonzero(known)
-        order = np.argsort(block.positions(cells)[rows, places], kind="stable")
+        order = np.argsort(cells.positions[rows, places], kind="stable")
         found: dict[str, dict[str, list[float]]] = {}
         for row, place in zip(rows[order].tolist(), places[order].tolist(), strict=True):
             tensor, worker = cells.columns[place]
@@ -304,13 +304,13 @@ class PoorWeightInitialization(ColumnRule):
         )  # fmt: skip
 
 
-def _training(block: StepBlock, table: Table) -> list[Table]:
+def _training(block: Frame, table: Frame) -> list[Frame]:
     """The parts of a table that are training."""
     return [part for mode, part in by_mode(block, table).items() if mode in _JUDGED]
 
 
 def _matrices(
-    block: StepBlock, step: int, worker: str, weights: dict[str, list[float]]
+    block: Frame, step: int, worker: str, weights: dict[str, list[float]]
 ) -> dict[str, list[float]]:
     """The weights with at least two axes; none when no element of any is alike."""
     if not any(_are_alike(*numbers) for numbers in weights.values()):

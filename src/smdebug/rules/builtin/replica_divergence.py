@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from smdebug.config.rule_requirements import TensorRequirement
-    from smdebug.rules.block import Bools, Column, Floats, StepBlock, Table
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Column, Frame
+    from smdebug.trials.index_rows import Bools, Floats
     from smdebug.trials.trial import Trial
 
 _COMPARED = ("min", "max", "mean", "l2")
@@ -84,9 +84,9 @@ class ReplicaDivergence(ColumnRule):
     def _remedy(self) -> str:
         return f'Hook(include_workers="all", rules=["{self.rule_name}"]) saves what it needs'
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         """Compares every tensor between the workers."""
-        table, seen = block.cells(self.tensors), self.tensors.seen
+        table, seen = block.where_saved(self.tensors), self.tensors.seen
         laid = [self.numbers(block, name, table, self.tensors) for name in _COMPARED]
         self._saved = self._saved or self.tensors.seen
         values = np.stack([each for each, _ in laid], axis=-1)
@@ -96,7 +96,7 @@ class ReplicaDivergence(ColumnRule):
             apart[:, places], beyond[:, places] = self._differences(
                 values[:, places], known[:, places]
             )
-        compared = dataclasses.replace(table, values=apart, present=~np.isnan(apart))
+        compared = table.with_values(apart, ~np.isnan(apart))
         self.tensors.seen = seen or bool(compared.present.any())
         return self.hits(block, compared, beyond, self._sentence, self.rtol)
 
@@ -131,7 +131,7 @@ class ReplicaDivergence(ColumnRule):
         return np.where(common.any(axis=-1), worst, np.nan), beyond.any(axis=-1)
 
 
-def _replicas(table: Table) -> list[list[int]]:
+def _replicas(table: Frame) -> list[list[int]]:
     """The columns of each tensor that several workers have."""
     found: dict[str, list[int]] = {}
     for place, column in enumerate(table.columns):

@@ -11,8 +11,8 @@ from smdebug.rules.units import UnitRule
 
 if TYPE_CHECKING:
     from smdebug.reductions import Array
-    from smdebug.rules.block import Bools
     from smdebug.rules.choice import TensorChoice
+    from smdebug.trials.index_rows import Bools
     from smdebug.trials.trial import Trial
 
 _TANH, _SIGMOID = "tanh_input", "sigmoid_input"

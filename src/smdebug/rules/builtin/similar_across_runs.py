@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,8 +13,7 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.reductions import REDUCTION_NAMES
-from smdebug.rules.block import Column, StepBlock, Table
-from smdebug.rules.column_rule import ColumnRule, blocks_of
+from smdebug.rules.column_rule import ColumnRule, blocks_of, frame_of_steps
 from smdebug.trials.create import create_trial
 from smdebug.trials.trial import Trial
 
@@ -23,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.reductions import Array
-    from smdebug.rules.block import Bools
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Column, Frame
+    from smdebug.trials.index_rows import Bools
 
 # numpy.allclose's own.
 _RTOL, _ATOL = 1e-5, 1e-8
@@ -95,7 +94,7 @@ class SimilarAcrossRuns(ColumnRule):
             f"both runs with the same schedule; {self._remedy()}"
         )
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         """Compares the steps of a block as far as the other run has come."""
         if len(block):
             self._reached = int(block.steps[-1])
@@ -136,18 +135,18 @@ class SimilarAcrossRuns(ColumnRule):
                     break
                 first, last = int(steps[0]), int(steps[-1])
                 if last < mine.steps[-1]:
-                    mine = StepBlock(self.base_trial, first, last + 1, REDUCTION_NAMES)
-                theirs = StepBlock(other, first, last + 1, REDUCTION_NAMES)
+                    mine = frame_of_steps(self.base_trial, first, last + 1, REDUCTION_NAMES)
+                theirs = frame_of_steps(other, first, last + 1, REDUCTION_NAMES)
                 yield from self._compare(mine, theirs)
                 self._compared = last
 
-    def _compare(self, mine: StepBlock, theirs: StepBlock) -> Iterator[Finding]:
+    def _compare(self, mine: Frame, theirs: Frame) -> Iterator[Finding]:
         self.tensors.look_at(self.base_trial)
-        pairs = _pairs(mine.cells(self.tensors), theirs.cells(lambda _: True), mine, theirs)
+        pairs = _pairs(mine.where_saved(self.tensors), theirs.where_saved(), mine, theirs)
         if pairs is None:
             return
         here, there = pairs
-        raw = mine.has_value(here) & theirs.has_value(there)
+        raw = here.has_value & there.has_value
         self.tensors.seen = self.tensors.seen or bool(raw.any())
         differences = self._by_value(mine, theirs, here, there, raw)
         self._by_numbers(mine, theirs, here, there, here.present & ~raw, differences)
@@ -170,7 +169,7 @@ class SimilarAcrossRuns(ColumnRule):
         return f"{column.tensor} is not what it is in {name}: {found.told}"
 
     def _by_value(
-        self, mine: StepBlock, theirs: StepBlock, here: Table, there: Table, where: Bools
+        self, mine: Frame, theirs: Frame, here: Frame, there: Frame, where: Bools
     ) -> dict[tuple[int, int], _Difference]:
         """Compares the tensors themselves, step by step."""
         names = {here.columns[place].tensor for place in np.flatnonzero(where.any(axis=0))}
@@ -193,10 +192,10 @@ class SimilarAcrossRuns(ColumnRule):
 
     def _by_numbers(
         self,
-        mine: StepBlock,
-        theirs: StepBlock,
-        here: Table,
-        there: Table,
+        mine: Frame,
+        theirs: Frame,
+        here: Frame,
+        there: Frame,
         where: Bools,
         found: dict[tuple[int, int], _Difference],
     ) -> None:
@@ -204,8 +203,8 @@ class SimilarAcrossRuns(ColumnRule):
         if not where.any():
             return
         for name in REDUCTION_NAMES:
-            a, ours = mine.numbers(name, here, where)
-            b, others = theirs.numbers(name, there, where if ours.any() else ours)
+            a, ours = here.read(name, where)
+            b, others = there.read(name, where if ours.any() else ours)
             both = ours & others
             if not both.any():
                 continue
@@ -241,9 +240,7 @@ def _opened(given: Any, wanted: bool) -> Trial | None:
     return create_trial(path) if wanted else None
 
 
-def _pairs(
-    mine: Table, theirs: Table, block: StepBlock, other: StepBlock
-) -> tuple[Table, Table] | None:
+def _pairs(mine: Frame, theirs: Frame, block: Frame, other: Frame) -> tuple[Frame, Frame] | None:
     """The cells that both tables have, laid out alike; None when there are none."""
     workers = [{column.worker for column in each.columns} for each in (mine, theirs)]
     alone = all(len(each) == 1 for each in workers)
@@ -257,28 +254,25 @@ def _pairs(
     steps = [
         step
         for step in np.intersect1d(mine.steps, theirs.steps).tolist()
-        if block.mode(step)[0] is other.mode(step)[0]
+        if block.mode_at(step)[0] is other.mode_at(step)[0]
     ]
     if not places or not steps:
         return None
     here, there = _picked(mine, steps, places), _picked(theirs, steps, counterparts)
     both = here.present & there.present
-    return dataclasses.replace(here, present=both), dataclasses.replace(there, present=both)
+    return here.with_values(here.values, both), there.with_values(there.values, both)
 
 
-def _picked(table: Table, steps: list[int], places: list[int]) -> Table:
+def _picked(table: Frame, steps: list[int], places: list[int]) -> Frame:
     """Some steps and columns of a table."""
-    rows = np.searchsorted(table.steps, steps)
-    grid = np.ix_(rows, np.array(places))
-    columns = [table.columns[place] for place in places]
-    return Table(
-        table.steps[rows], columns, table.values[grid], table.present[grid], table.rows[grid]
-    )
+    return table.at(np.searchsorted(table.steps, steps), np.array(places))
 
 
-def _by_step(block: StepBlock, names: set[str]) -> Iterator[tuple[int, dict[Column, Array]]]:
+def _by_step(block: Frame, names: set[str]) -> Iterator[tuple[int, dict[Column, Array]]]:
     """The tensors of these names, all of a step at a time."""
-    for step, values in itertools.groupby(block.raw(names.__contains__), lambda each: each.step):
+    for step, values in itertools.groupby(
+        block.select(names.__contains__).raw_values(), lambda each: each.step
+    ):
         yield step, {value.column: value.array for value in values}
 
 

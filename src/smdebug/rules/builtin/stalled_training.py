@@ -16,7 +16,7 @@ from smdebug.storage.findings import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.rules.block import StepBlock
+    from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial
 
 
@@ -77,7 +77,7 @@ class StalledTrainingRule(ColumnRule):
         seen = self._last is not None or self._told
         return "" if seen else f"the run has no saved step. {self._remedy()}"
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         """Looks at the time between saved steps."""
         for step, time in zip(block.steps.tolist(), block.times.tolist(), strict=True):
             gap = 0.0 if self._last is None else time - self._last

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from smdebug.config.rule_requirements import TensorRequirement
-    from smdebug.rules.block import StepBlock, Table
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial
 
 
@@ -68,20 +67,20 @@ class TensorVariance(ColumnRule):
         """The variance of the chosen tensors."""
         return self.tensors.needs("tensor_variance", ("variance",))
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         """Compares the variance of every tensor with the thresholds."""
-        table = block.cells(self.tensors)
+        table = block.where_saved(self.tensors)
         variance, known = self.numbers(block, "variance", table, self.tensors)
         deviation, given = self.numbers(block, "std", table, self.tensors, ~known)
         with np.errstate(over="ignore"):
             variance = np.where(given, np.square(deviation), variance)
-        known = (known | given) & (block.sizes(table) != 1)
-        variances = dataclasses.replace(table, values=variance, present=known)
+        known = (known | given) & (table.sizes() != 1)
+        variances = table.with_values(variance, known)
         yield from self._beyond("max", self.max_threshold, variances, block)
         yield from self._beyond("min", self.min_threshold, variances, block)
 
     def _beyond(
-        self, side: str, limit: float | None, table: Table, block: StepBlock
+        self, side: str, limit: float | None, table: Frame, block: Frame
     ) -> Iterable[Finding]:
         if limit is None:
             return ()

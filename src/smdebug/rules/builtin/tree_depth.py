@@ -14,8 +14,8 @@ from smdebug.rules.column_rule import ColumnRule
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from smdebug.rules.block import StepBlock
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial
 
 _NODES = r"^trees/Node$"
@@ -54,7 +54,7 @@ class TreeDepth(ColumnRule):
         """The largest node id of each round."""
         return (TensorRequirement(CollectionKeys.TREES, reductions=("max",)),)
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         """Compares the depth of the tree of every round."""
         table = self.table(block, "max", self.nodes)
         depths = np.log2(np.maximum(table.values, 1))

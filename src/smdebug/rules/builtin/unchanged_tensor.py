@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,9 @@ if TYPE_CHECKING:
 
     from smdebug.config.rule_requirements import TensorRequirement
     from smdebug.reductions import Array
-    from smdebug.rules.block import Bools, Column, Floats, StepBlock, Table
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Column, Frame
+    from smdebug.trials.index_rows import Bools, Floats
     from smdebug.trials.trial import Trial
 
 _COMPARED = ("min", "max", "mean", "l2")
@@ -84,10 +84,10 @@ class UnchangedTensor(ColumnRule):
         self._numbers.clear()
         self._runs.clear()
 
-    def judge(self, block: StepBlock) -> Iterator[Finding]:
+    def judge(self, block: Frame) -> Iterator[Finding]:
         """Compares every tensor with what it was."""
-        table = block.cells(self.tensors)
-        raw = block.has_value(table)
+        table = block.where_saved(self.tensors)
+        raw = table.has_value
         if raw.any():
             yield from self._judge_values(block)
         if (table.present & ~raw).any():
@@ -95,7 +95,7 @@ class UnchangedTensor(ColumnRule):
 
     # ---- tensors
 
-    def _judge_values(self, block: StepBlock) -> Iterator[Finding]:
+    def _judge_values(self, block: Frame) -> Iterator[Finding]:
         for step, column, array in self.raw(block, self.tensors):
             if array.dtype.kind in "USO" or not array.size:
                 continue
@@ -124,7 +124,7 @@ class UnchangedTensor(ColumnRule):
 
     # ---- numbers
 
-    def _judge_numbers(self, block: StepBlock, table: Table, where: Bools) -> Iterable[Finding]:
+    def _judge_numbers(self, block: Frame, table: Frame, where: Bools) -> Iterable[Finding]:
         """Compares reductions: a column at a time, all of its steps at once."""
         laid = [
             self.numbers(block, name, table, self.tensors, where) for name in _COMPARED
@@ -139,7 +139,7 @@ class UnchangedTensor(ColumnRule):
             holds[rows, place] = self._unchanged(table.columns[place], fresh)
         return self.hits(
             block,
-            dataclasses.replace(table, present=present),
+            table.with_values(table.values, present),
             holds,
             self._sentence,
             self.rtol,

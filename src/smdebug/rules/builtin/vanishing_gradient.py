@@ -14,8 +14,9 @@ from smdebug.rules.column_rule import ColumnRule
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from smdebug.rules.block import Floats, StepBlock, Table
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Frame
+    from smdebug.trials.index_rows import Floats
     from smdebug.trials.trial import Trial
 
 
@@ -56,7 +57,7 @@ class VanishingGradient(ColumnRule):
         super().start_over()
         self._names.clear()
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         """Compares every gradient with the threshold."""
         table = self.table(block, "abs_mean", self.gradients)
         self._names |= {column.tensor for column in table.columns}
@@ -74,10 +75,10 @@ class VanishingGradient(ColumnRule):
             means,
         )
 
-    def _share(self, block: StepBlock, table: Table) -> Floats:
+    def _share(self, block: Frame, table: Frame) -> Floats:
         """The share of elements that are not zero; 1 where it is not known, or nothing is."""
-        zeros, known = block.numbers("zeros", table)
-        sizes = block.sizes(table)
+        zeros, known = table.read("zeros")
+        sizes = table.sizes()
         share = 1 - zeros / np.maximum(sizes, 1)
         return np.where(known & (sizes > 0) & (share > 0), share, 1.0)
 

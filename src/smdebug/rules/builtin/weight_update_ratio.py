@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from smdebug.reductions import Array
-    from smdebug.rules.block import Column, RawValue, StepBlock
     from smdebug.storage.findings import Finding
+    from smdebug.trials.frame import Column, Frame, RawValue
     from smdebug.trials.trial import Trial
 
 # So often in a row a weight must stand still: it may do so once or twice while the learning rate
@@ -42,11 +42,11 @@ class TrainingSteps:
     def __init__(self) -> None:
         self._trained = False
 
-    def of(self, block: StepBlock) -> set[int]:
+    def of(self, block: Frame) -> set[int]:
         """The training steps of a block, which follows the last one."""
         found = set()
         for step in block.steps.tolist():
-            mode, _ = block.mode(step)
+            mode, _ = block.mode_at(step)
             self._trained = self._trained or mode is ModeKeys.TRAIN
             if mode is (ModeKeys.TRAIN if self._trained else ModeKeys.GLOBAL):
                 found.add(step)
@@ -126,13 +126,13 @@ class WeightUpdateRatio(ColumnRule):
         self._small.clear()
         self._idle.clear()
 
-    def judge(self, block: StepBlock) -> Iterable[Finding]:
+    def judge(self, block: Frame) -> Iterable[Finding]:
         """Compares every weight with what it was."""
         steps = self._training.of(block)
         frozen = block.trial.collections().get(FROZEN)
         # Weights of other modes are not even read, if all training steps are of one.
-        modes = {block.mode(step)[0] for step in steps}
-        mode = ModeKeys.TRAIN if modes == {ModeKeys.TRAIN} else None
+        modes = {block.mode_at(step)[0] for step in steps}
+        mode = ModeKeys.TRAIN if modes == {ModeKeys.TRAIN} else ModeKeys.GLOBAL
         by_step = groupby(self.raw(block, self.weights, mode), lambda value: value.step)
         for step, values in by_step:
             moves: dict[str, list[_Move]] = {}
@@ -152,9 +152,9 @@ class WeightUpdateRatio(ColumnRule):
         self._idle[worker] = self._idle.get(worker, 0) + 1 if still else 0
         return not still or self._idle[worker] >= IDLE_IN_A_ROW
 
-    def _move(self, block: StepBlock, value: RawValue) -> _Move | None:
+    def _move(self, block: Frame, value: RawValue) -> _Move | None:
         """How far a weight has moved; None when there is nothing to compare it with."""
-        _, mode_step = block.mode(value.step)
+        _, mode_step = block.mode_at(value.step)
         before = self._before(value, mode_step)
         ratio = None if before is None else self._ratio(value.array, before.array)
         if before is None or ratio is None:
@@ -162,7 +162,7 @@ class WeightUpdateRatio(ColumnRule):
         return _Move(value.column, before.step, ratio)
 
     def _compare(
-        self, block: StepBlock, step: int, column: Column, since: int, ratio: float
+        self, block: Frame, step: int, column: Column, since: int, ratio: float
     ) -> Iterator[Finding]:
         small = self._small.get(column, 0) + 1 if ratio < self.small_threshold else 0
         self._small[column] = small
