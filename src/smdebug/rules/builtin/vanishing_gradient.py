@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +47,8 @@ class VanishingGradient(ColumnRule):
         super().__init__(base_trial, action_str)
         self.threshold = validation.number("threshold", threshold, minimum=0)
         self.gradients = self.choose([CollectionKeys.GRADIENTS])
-        self._names: set[str] = set()
+        # The step at which each gradient was first saved.
+        self._first_step: dict[str, int] = {}
 
     def needs(self) -> tuple[TensorRequirement, ...]:
         """The mean of the absolute values of every gradient, and how much of it is zero."""
@@ -55,14 +57,17 @@ class VanishingGradient(ColumnRule):
     def start_over(self) -> None:
         """Forgets which gradients there are."""
         super().start_over()
-        self._names.clear()
+        self._first_step.clear()
 
     def judge(self, block: Frame) -> Iterable[Finding]:
         """Compares every gradient with the threshold."""
         table = self.table(block, "abs_mean", self.gradients)
-        self._names |= {column.tensor for column in table.columns}
+        for place, column in enumerate(table.columns):
+            first = int(table.steps[np.argmax(table.present[:, place])])
+            self._first_step[column.tensor] = min(first, self._first_step.get(column.tensor, first))
         means = table.values / self._share(block, table)
-        judged = np.array([not self._has_weight(column.tensor) for column in table.columns], bool)
+        has_weight = [self._weight_since(column.tensor) for column in table.columns]
+        judged = table.steps[:, None] < np.array(has_weight)
         return self.hits(
             block,
             table,
@@ -82,11 +87,10 @@ class VanishingGradient(ColumnRule):
         share = 1 - zeros / np.maximum(sizes, 1)
         return np.where(known & (sizes > 0) & (share > 0), share, 1.0)
 
-    def _has_weight(self, tensor: str) -> bool:
-        """Whether a gradient is that of a bias whose weight has one as well."""
+    def _weight_since(self, tensor: str) -> float:
+        """Return since which step the gradient of a bias has that of its weight next to it."""
+        if "bias" not in tensor:
+            return math.inf
         # PyTorch and MXNet call it weight, Keras kernel.
-        return any(
-            tensor.replace("bias", word) in self._names
-            for word in ("weight", "kernel")
-            if "bias" in tensor
-        )
+        names = [tensor.replace("bias", word) for word in ("weight", "kernel")]
+        return min(self._first_step.get(name, math.inf) for name in names)
