@@ -13,7 +13,9 @@ NAMES = {
         "Collection", "CollectionKeys", "ReductionConfig", "SaveConfig", "SaveConfigMode",
         "__version__", "create_trial", "modes",
     ],
-    "smdebug.trials": ["LocalTrial", "S3Trial", "StepState", "Tensor", "Trial", "create_trial"],
+    "smdebug.trials": [
+        "Column", "Frame", "LocalTrial", "S3Trial", "StepState", "Tensor", "Trial", "create_trial",
+    ],
     "smdebug.testing": [
         "AdapterContract", "ReductionContract", "StoreContract", "Trained", "make_run",
     ],

@@ -1,5 +1,23 @@
 """`smdebug.trials` under the older name."""
 
-from smdebug.trials import LocalTrial, S3Trial, StepState, Tensor, Trial, create_trial
+from smdebug.trials import (
+    Column,
+    Frame,
+    LocalTrial,
+    S3Trial,
+    StepState,
+    Tensor,
+    Trial,
+    create_trial,
+)
 
-__all__ = ["LocalTrial", "S3Trial", "StepState", "Tensor", "Trial", "create_trial"]
+__all__ = [
+    "Column",
+    "Frame",
+    "LocalTrial",
+    "S3Trial",
+    "StepState",
+    "Tensor",
+    "Trial",
+    "create_trial",
+]

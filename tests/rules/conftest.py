@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from smdebug.rules import ColumnRule
+from smdebug.rules import Rule
 
 
 @pytest.fixture(autouse=True)
@@ -16,4 +16,4 @@ def every_beginning_is_found(
     That a condition which wavers is one finding is the engine's business, and tested with it.
     """
     if not request.path.name.startswith("test_engine"):
-        monkeypatch.setattr(ColumnRule, "quiet_steps", 1)
+        monkeypatch.setattr(Rule, "cooldown_steps", 1)

@@ -12,8 +12,8 @@ from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import RuleEvaluationConditionMet
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import compute_reductions
-from smdebug.rules.column_rule import ColumnRule, frame_of_steps
 from smdebug.rules.registry import make_rule
+from smdebug.rules.rule import frame_of_steps
 from smdebug.rules.runner import RuleRunner, run_rules
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.base import open_store
@@ -105,13 +105,12 @@ def found(path: str, rule: Any, cut: int | None = None) -> list[Finding]:
     """Everything that a rule finds, when it is given so many steps at a time."""
     trial = create_trial(path)
     made = make_rule(rule, trial)
-    assert isinstance(made, ColumnRule)
     steps = trial.steps()
     size = cut or max(len(steps), 1)
     findings: list[Finding] = []
     for start in range(0, len(steps), size):
         part = steps[start : start + size]
-        findings += made.look(frame_of_steps(trial, part[0], part[-1] + 1, made.reads))
+        findings += made.evaluate(frame_of_steps(trial, part[0], part[-1] + 1, made.reads))
     return [*findings, *made.finish()]
 
 

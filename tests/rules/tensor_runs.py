@@ -11,8 +11,8 @@ from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import RuleEvaluationConditionMet, StepUnavailable
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import compute_reductions
-from smdebug.rules.column_rule import ColumnRule, blocks_of
 from smdebug.rules.registry import make_rule
+from smdebug.rules.rule import Rule, rule_frames
 from smdebug.rules.runner import run_rules
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.base import open_store
@@ -114,14 +114,13 @@ def outcome(path: str, rule: Any) -> Outcome:
 def findings(path: str, rule: Any) -> list[Finding]:
     """Everything a rule finds in a whole run, also what a runner leaves out as a repetition."""
     made = make_rule(rule, create_trial(path))
-    assert isinstance(made, ColumnRule)
     return [*look(made), *made.finish()]
 
 
-def look(rule: ColumnRule) -> list[Finding]:
+def look(rule: Rule) -> list[Finding]:
     """What a rule finds in the steps that have come since it last looked."""
-    blocks = blocks_of(rule.base_trial, rule._judged + 1, rule.reads)
-    return [finding for block in blocks for finding in rule.look(block)]
+    blocks = rule_frames(rule.base_trial, rule.last_step + 1, rule.reads)
+    return [finding for frame in blocks for finding in rule.evaluate(frame)]
 
 
 def found(path: str, rule: Any) -> list[tuple[int, str | None]]:
@@ -171,13 +170,12 @@ def found_in_looks(
     """What a rule finds when it looks after every single step of a growing run."""
     job = Growing(path, saves, manager)
     made = make_rule(rule, create_trial(job.path, wait_seconds=0))
-    assert isinstance(made, ColumnRule)
     found = []
     for step, tensors in run.items():
         job.add(step, tensors, (modes or {}).get(step, TRAIN))
         made.base_trial.refresh_data()
         found += look(made)
-        assert made._judged == step
+        assert made.last_step == step
     job.close()
     return [*found, *made.finish()]
 

@@ -16,8 +16,8 @@ from smdebug.config.collection import Collection
 from smdebug.config.collection_manager import CollectionManager
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, compute_reductions
-from smdebug.rules.column_rule import ColumnRule, frame_of_steps
 from smdebug.rules.registry import BUILTIN_RULES, make_rule
+from smdebug.rules.rule import frame_of_steps
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.testing.runs import make_run
 from smdebug.trials import Trial, create_trial
@@ -51,12 +51,11 @@ RULES = sorted(set(BUILTIN_RULES) - OTHERS)
 def findings(trial: Trial, name: str, cuts: list[int]) -> list[Finding]:
     """Return what a rule finds when the steps are cut before these places."""
     rule = make_rule((name, PARAMETERS.get(name, {})), trial)
-    assert isinstance(rule, ColumnRule)
     steps = trial.steps()
     found: list[Finding] = []
     for begin, end in itertools.pairwise(sorted({0, *cuts, len(steps)})):
         part = steps[begin:end]
-        found += rule.look(frame_of_steps(trial, part[0], part[-1] + 1, rule.reads))
+        found += rule.evaluate(frame_of_steps(trial, part[0], part[-1] + 1, rule.reads))
     return [*found, *rule.finish()]
 
 
@@ -125,7 +124,7 @@ def runs(draw: st.DrawFn) -> dict[tuple[str, int], StepBatch]:
             with np.errstate(all="ignore"):
                 value = np.asarray(random.standard_normal(shape) * factor, np.float32)
             if name in ("labels", "predictions"):
-                value = random.integers(0, 3, 12)
+                value = random.integers(0, 3, 12).astype(np.float32)
             numbers = compute_reductions(value, REDUCTION_NAMES) if reductions else {}
             raw = not reductions or value.size == 1
             entries.append(

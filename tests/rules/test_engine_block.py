@@ -1,4 +1,4 @@
-"""What a block of steps says, compared with what was written."""
+"""What a frame of steps says, compared with what was written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import DataCorrupted
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import COUNTS, REDUCTION_NAMES, compute_reduction, compute_reductions
-from smdebug.rules.column_rule import frame_of_steps
+from smdebug.rules.rule import frame_of_steps
 from smdebug.storage.batch import Block, BlockSchema, Entry, StepBatch
 from smdebug.storage.stores.base import open_store
 from smdebug.storage.stores.memory import MemoryStore
@@ -158,15 +158,15 @@ def block_of(trial: Trial, reads: Iterable[str] = REDUCTION_NAMES) -> Frame:
 
 
 def table_of(
-    block: Frame, reduction: str, choose: Callable[[str], bool], mode: ModeKeys = GLOBAL
+    frame: Frame, reduction: str, choose: Callable[[str], bool], mode: ModeKeys = GLOBAL
 ) -> Frame:
-    return block.select(choose, mode)[reduction].known()
+    return frame.select(choose, mode)[reduction].known()
 
 
 def raw_of(
-    block: Frame, choose: Callable[[str], bool], mode: ModeKeys = GLOBAL
+    frame: Frame, choose: Callable[[str], bool], mode: ModeKeys = GLOBAL
 ) -> Iterator[RawValue]:
-    return block.select(choose, mode).raw_values()
+    return frame.select(choose, mode).raw_values()
 
 
 # ---- the truth
@@ -236,11 +236,11 @@ SETTINGS = settings(
 @given(runs())
 @SETTINGS
 def test_every_reduction_is_the_saved_one_or_that_of_the_value(run: Run) -> None:
-    block = block_of(written(run))
-    assert block.steps.tolist() == run.steps
-    assert len(block) == len(run.steps)
+    frame = block_of(written(run))
+    assert frame.steps.tolist() == run.steps
+    assert len(frame) == len(run.steps)
     for reduction in REDUCTION_NAMES:
-        table = table_of(block, reduction, everything)
+        table = table_of(frame, reduction, everything)
         check_shape(table)
         same(cells(table), truth(run, reduction))
 
@@ -248,29 +248,29 @@ def test_every_reduction_is_the_saved_one_or_that_of_the_value(run: Run) -> None
 @given(runs(), st.permutations(REDUCTION_NAMES), st.sampled_from(NAMES))
 @SETTINGS
 def test_the_order_of_questions_does_not_matter(run: Run, order: list[str], name: str) -> None:
-    block = block_of(written(run), order[:4])
+    frame = block_of(written(run), order[:4])
     for reduction in order[:4]:
-        chosen = cells(table_of(block, reduction, lambda tensor: tensor == name))
+        chosen = cells(table_of(frame, reduction, lambda tensor: tensor == name))
         expected = truth(run, reduction)
         same(chosen, {key: number for key, number in expected.items() if key[1] == name})
-        same(cells(table_of(block, reduction, everything)), expected)
-        same(cells(table_of(block, reduction, lambda tensor: False)), {})
+        same(cells(table_of(frame, reduction, everything)), expected)
+        same(cells(table_of(frame, reduction, lambda tensor: False)), {})
 
 
 @given(runs())
 @SETTINGS
 def test_modes_times_sizes_and_positions(run: Run) -> None:
-    block = block_of(written(run))
+    frame = block_of(written(run))
     for place, step in enumerate(run.steps):
         batches = [batch for (_, known), batch in run.batches.items() if known == step]
-        assert block.mode_at(step) == run.mode(step)
-        assert block.times[place] == min(batch.time for batch in batches)
-    assert block.mode_steps.tolist() == [run.mode(step)[1] for step in run.steps]
+        assert frame.mode_at(step) == run.mode(step)
+        assert frame.times[place] == min(batch.time for batch in batches)
+    assert frame.mode_steps.tolist() == [run.mode(step)[1] for step in run.steps]
     for mode in (TRAIN, EVAL):
         expected = {k: v for k, v in truth(run, "l2").items() if run.mode(k[0])[0] is mode}
-        same(cells(table_of(block, "l2", everything, mode)), expected)
-    same(cells(table_of(block, "l2", everything, GLOBAL)), truth(run, "l2"))
-    table = block.where_saved(everything)
+        same(cells(table_of(frame, "l2", everything, mode)), expected)
+    same(cells(table_of(frame, "l2", everything, GLOBAL)), truth(run, "l2"))
+    table = frame.where_saved(everything)
     check_shape(table)
     sizes, positions, raw = table.sizes(-7), table.positions, table.has_value
     seen = set()
@@ -294,8 +294,8 @@ def test_modes_times_sizes_and_positions(run: Run) -> None:
 @given(runs())
 @SETTINGS
 def test_numbers_laid_over_cells(run: Run) -> None:
-    block = block_of(written(run), ["mean", "zeros"])
-    table = block.where_saved(everything)
+    frame = block_of(written(run), ["mean", "zeros"])
+    table = frame.where_saved(everything)
     for reduction in ("mean", "zeros"):
         values, known = table.read(reduction)
         expected = truth(run, reduction)
@@ -315,8 +315,8 @@ def test_numbers_laid_over_cells(run: Run) -> None:
 @given(runs())
 @SETTINGS
 def test_raw_values_come_by_step_in_the_order_of_saving(run: Run) -> None:
-    block = block_of(written(run))
-    found = list(raw_of(block, everything))
+    frame = block_of(written(run))
+    found = list(raw_of(frame, everything))
     expected: dict[tuple[int, str], list[tuple[str, Any]]] = {}
     for (worker, step), batch in run.batches.items():
         for entry in batch.entries:
@@ -340,12 +340,12 @@ def test_raw_values_come_by_step_in_the_order_of_saving(run: Run) -> None:
             # By their bytes: NaN of bfloat16 is unknown to numpy's comparison.
             assert value.tobytes() == truly.astype(value.dtype).tobytes()
     for mode in (TRAIN, EVAL):
-        chosen = [each.step for each in raw_of(block, everything, mode)]
+        chosen = [each.step for each in raw_of(frame, everything, mode)]
         assert chosen == [each.step for each in found if run.mode(each.step)[0] is mode]
 
 
-def all_cells(block: Frame) -> dict[str, Cells]:
-    return {name: cells(table_of(block, name, everything)) for name in ("l2", "abs_mean", "nans")}
+def all_cells(frame: Frame) -> dict[str, Cells]:
+    return {name: cells(table_of(frame, name, everything)) for name in ("l2", "abs_mean", "nans")}
 
 
 @given(runs(), st.sets(st.sampled_from([1, 2, 3, 5, 40, 10**6, 10**9]), max_size=4))
@@ -387,11 +387,11 @@ def test_of_a_step_that_was_saved_again_the_newest_counts(run: Run, data: st.Dat
     workers = WORKERS if len(again.workers) > len(run.workers) else run.workers
     make_run(open_store(url), run.steps, workers, "v2", run.batches, end=False)
     make_run(open_store(url), again.steps, workers, "v2", again.batches)
-    block = block_of(create_trial(url))
+    frame = block_of(create_trial(url))
     for name in ("l2", "nans"):
         # Of what was saved anew nothing may come from before.
         earlier = {k: v for k, v in truth(run, name).items() if k not in again.newest()}
-        same(cells(table_of(block, name, everything)), {**earlier, **truth(again, name)})
+        same(cells(table_of(frame, name, everything)), {**earlier, **truth(again, name)})
 
 
 # ---- single cases
@@ -408,22 +408,22 @@ def simple(path: Any, data: dict[int, list[Entry]], **options: Any) -> Trial:
 def test_a_number_that_was_saved_again_without_a_value_is_gone(tmp_path: Path) -> None:
     simple(tmp_path, {0: [Entry("t", np.ones(3, np.float32), {"l2": 7.0})]}, end=False)
     trial = simple(tmp_path, {0: [Entry("t", shape=(3,), dtype="float32")]})
-    block = block_of(trial)
-    assert cells(table_of(block, "l2", everything)) == {}
-    assert block.where_saved(everything).has_value.tolist() == [[False]]
+    frame = block_of(trial)
+    assert cells(table_of(frame, "l2", everything)) == {}
+    assert frame.where_saved(everything).has_value.tolist() == [[False]]
 
 
 def test_an_empty_block_says_nothing(tmp_path: Path) -> None:
     trial = simple(tmp_path, {5: [Entry("t", np.ones(3))]})
     for begin, end in ((0, 5), (6, 100), (5, 5), (7, 2)):
-        block = frame_of_steps(trial, begin, end, ["l2"])
-        assert len(block) == 0
-        assert block.columns == []
-        table = table_of(block, "l2", everything)
+        frame = frame_of_steps(trial, begin, end, ["l2"])
+        assert len(frame) == 0
+        assert frame.columns == []
+        table = table_of(frame, "l2", everything)
         assert table.values.shape == (0, 0)
         assert table.sizes().shape == table.positions.shape == (0, 0)
-        assert block.where_saved(everything).has_value.shape == (0, 0)
-        assert list(raw_of(block, everything)) == []
+        assert frame.where_saved(everything).has_value.shape == (0, 0)
+        assert list(raw_of(frame, everything)) == []
         values, known = table.read("l2")
         assert values.shape == known.shape == (0, 0)
 
@@ -437,7 +437,7 @@ def test_the_range_of_a_trial_bounds_its_blocks(tmp_path: Path) -> None:
         assert trial.rows_between(4, 5, ["step"])["step"].to_pylist() == [4] * (4 in expected)
 
 
-def test_blocks_of_the_writer_are_tensors_as_others(tmp_path: Path) -> None:
+def test_rule_frames_the_writer_are_tensors_as_others(tmp_path: Path) -> None:
     layout = BlockSchema(("a", "b"), ("float32", "float32"), ((2,), (3, 2)))
     random = np.random.default_rng(1)
     values = {
@@ -450,15 +450,15 @@ def test_blocks_of_the_writer_are_tensors_as_others(tmp_path: Path) -> None:
         return StepBatch(step, TRAIN, step, [Entry("c", np.float64(3))], blocks=[saved])
 
     make_run(tmp_path, data=data)
-    block = block_of(create_trial(tmp_path))
-    assert cells(table_of(block, "mean", lambda name: name in "ab")) == {
+    frame = block_of(create_trial(tmp_path))
+    assert cells(table_of(frame, "mean", lambda name: name in "ab")) == {
         (step, name, "worker_0"): 1.5 if name == "a" else step for step in range(3) for name in "ab"
     }
-    found = cells(table_of(block, "abs_max", everything))
+    found = cells(table_of(frame, "abs_max", everything))
     assert found[1, "a", "worker_0"] == float(values[1][0].max())
     assert found[2, "b", "worker_0"] == float(values[2][1].max())
     assert found[0, "c", "worker_0"] == 3.0
-    assert [each.column.tensor for each in raw_of(block, lambda name: name in "ab")] == [
+    assert [each.column.tensor for each in raw_of(frame, lambda name: name in "ab")] == [
         "b",
         "a",
     ] * 3
@@ -471,11 +471,11 @@ def test_values_larger_than_a_chunk_are_read_piece_by_piece(
     random = np.random.default_rng(0)
     values = [random.random((step * 300 + 2,)) for step in range(8)]
     trial = simple(tmp_path, {step: [Entry("t", each)] for step, each in enumerate(values)})
-    block = block_of(trial)
-    for found, truly in zip(raw_of(block, everything), values, strict=True):
+    frame = block_of(trial)
+    for found, truly in zip(raw_of(frame, everything), values, strict=True):
         np.testing.assert_array_equal(found.array, truly)
     expected = {(step, "t", "worker_0"): float(each.mean()) for step, each in enumerate(values)}
-    same(cells(table_of(block, "mean", everything)), expected)
+    same(cells(table_of(frame, "mean", everything)), expected)
 
 
 def test_a_damaged_value_is_an_error_for_whoever_asks_first_and_for_whoever_asks_next(
@@ -486,12 +486,12 @@ def test_a_damaged_value_is_an_error_for_whoever_asks_first_and_for_whoever_asks
     content = bytearray(file.read_bytes())
     content[len(content) // 4] ^= 255
     file.write_bytes(bytes(content))
-    block = block_of(trial)
+    frame = block_of(trial)
     for _ in range(3):
         with pytest.raises(DataCorrupted):
-            table_of(block, "mean", everything)
+            table_of(frame, "mean", everything)
     with pytest.raises(DataCorrupted):
-        block.where_saved(everything).read("l2")
+        frame.where_saved(everything).read("l2")
 
 
 def test_a_step_saved_again_in_another_mode_is_of_the_newer_one(tmp_path: Path) -> None:
@@ -502,8 +502,8 @@ def test_a_step_saved_again_in_another_mode_is_of_the_newer_one(tmp_path: Path) 
         writer.submit(StepBatch(5, mode, 3, [Entry(name, np.ones(2)) for name in names]))
         writer.close()
     trial = create_trial(tmp_path)
-    block = block_of(trial)
-    assert block.mode_at(5) == trial.mode_modestep(5) == (EVAL, 3)
+    frame = block_of(trial)
+    assert frame.mode_at(5) == trial.mode_modestep(5) == (EVAL, 3)
 
 
 def test_many_workers_and_many_segments(tmp_path: Path) -> None:
@@ -515,8 +515,8 @@ def test_many_workers_and_many_segments(tmp_path: Path) -> None:
         return StepBatch(step, TRAIN, step, [Entry(f"t{number % 5}", value)])
 
     make_run(tmp_path, range(7), workers, data=data, flush_every=1, end=False)
-    block = block_of(create_trial(tmp_path))
-    assert set(block.columns) == {
+    frame = block_of(create_trial(tmp_path))
+    assert set(frame.columns) == {
         Column(f"t{number % 5}", worker) for number, worker in enumerate(workers)
     }
     expected = {
@@ -524,7 +524,7 @@ def test_many_workers_and_many_segments(tmp_path: Path) -> None:
         for step in range(7)
         for number, worker in enumerate(workers)
     }
-    same(cells(table_of(block, "max", everything)), expected)
+    same(cells(table_of(frame, "max", everything)), expected)
 
 
 def test_a_run_without_a_single_step() -> None:
@@ -532,5 +532,5 @@ def test_a_run_without_a_single_step() -> None:
     writer = RunWriter(store)
     writer.write_collections(CollectionManager().to_json())
     writer.close()
-    block = block_of(create_trial("memory://test_engine_block/none"))
-    assert (len(block), block.columns) == (0, [])
+    frame = block_of(create_trial("memory://test_engine_block/none"))
+    assert (len(frame), frame.columns) == (0, [])

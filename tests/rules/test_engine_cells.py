@@ -1,4 +1,4 @@
-"""The cells of a block: several reductions of the same tensors, laid out alike."""
+"""The cells of a frame: several reductions of the same tensors, laid out alike."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.rules.tensor_runs import TRAIN, collections, entry
 
 from smdebug.rules.choice import TensorChoice
-from smdebug.rules.column_rule import frame_of_steps
+from smdebug.rules.rule import frame_of_steps
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.testing.runs import make_run
 from smdebug.trials.create import create_trial
@@ -24,7 +24,7 @@ A, B = np.array([3.0, -4.0]), np.array([[1.0, 2.0, 2.0]])
 
 
 @pytest.fixture
-def block(tmp_path: Path) -> Frame:
+def frame(tmp_path: Path) -> Frame:
     """`a` itself at 0 and its max at 1, `b` reduced at 1 and a shape of `c` at 2."""
     steps: dict[int, list[Any]] = {
         0: [entry("a", A, None), entry("s", np.array(5.0), None)],
@@ -40,16 +40,16 @@ def block(tmp_path: Path) -> Frame:
     return frame_of_steps(create_trial(str(tmp_path)), 0, 3, READS)
 
 
-def test_cells_are_all_that_was_saved(block: Frame) -> None:
-    cells = block.where_saved(lambda name: name != "c")
+def test_cells_are_all_that_was_saved(frame: Frame) -> None:
+    cells = frame.where_saved(lambda name: name != "c")
     assert cells.steps.tolist() == [0, 1]
     assert [column.tensor for column in cells.columns] == ["a", "s", "b"]
     assert cells.present.tolist() == [[True, True, False], [True, False, True]]
     assert np.isnan(cells.values).all()
 
 
-def test_numbers_lie_on_cells(block: Frame) -> None:
-    cells = block.where_saved(lambda name: True)
+def test_numbers_lie_on_cells(frame: Frame) -> None:
+    cells = frame.where_saved(lambda name: True)
     for name, truth in [
         ("min", {(0, "a"): -4, (0, "s"): 5, (1, "b"): 1}),
         ("max", {(0, "a"): 3, (0, "s"): 5, (1, "a"): 3, (2, "c"): 1}),
@@ -65,17 +65,17 @@ def test_numbers_lie_on_cells(block: Frame) -> None:
 
 
 def test_nothing_is_read_that_is_not_asked_for(
-    block: Frame, monkeypatch: pytest.MonkeyPatch
+    frame: Frame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cells = block.where_saved(lambda name: True)
+    cells = frame.where_saved(lambda name: True)
     read: list[Any] = []
-    real = block.trial.row_values
+    real = frame.trial.row_values
 
     def noted(rows: Any) -> Any:
         read.append(rows)
         return real(rows)
 
-    monkeypatch.setattr(block.trial, "row_values", noted)
+    monkeypatch.setattr(frame.trial, "row_values", noted)
     nowhere = np.zeros(cells.present.shape, bool)
     assert not cells.read("min", nowhere)[1].any()
     assert read == []
@@ -83,8 +83,8 @@ def test_nothing_is_read_that_is_not_asked_for(
     assert read
 
 
-def test_where_the_tensors_are(block: Frame) -> None:
-    cells = block.where_saved(lambda name: True)
+def test_where_the_tensors_are(frame: Frame) -> None:
+    cells = frame.where_saved(lambda name: True)
     saved = [
         (int(cells.steps[row]), cells.columns[place].tensor)
         for row, place in np.argwhere(cells.has_value).tolist()
@@ -92,8 +92,8 @@ def test_where_the_tensors_are(block: Frame) -> None:
     assert saved == [(0, "a"), (0, "s")]
 
 
-def test_sizes_that_are_not_known(block: Frame) -> None:
-    cells = block.where_saved(lambda name: True)
+def test_sizes_that_are_not_known(frame: Frame) -> None:
+    cells = frame.where_saved(lambda name: True)
     sizes = {
         (int(cells.steps[row]), cells.columns[place].tensor): cells.sizes(-1)[row, place]
         for row, place in np.argwhere(cells.present).tolist()
@@ -102,8 +102,8 @@ def test_sizes_that_are_not_known(block: Frame) -> None:
     assert cells.sizes()[2].max() == 0
 
 
-def test_no_cells(block: Frame) -> None:
-    cells = block.where_saved(lambda name: False)
+def test_no_cells(frame: Frame) -> None:
+    cells = frame.where_saved(lambda name: False)
     values, known = cells.read("min")
     assert values.shape == known.shape == cells.has_value.shape == (0, 0)
 

@@ -13,7 +13,7 @@ from smdebug.config.json_config import JsonConfig, parse_json_config
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
-from smdebug.rules import ColumnRule, hook_configuration
+from smdebug.rules import Rule, hook_configuration
 from smdebug.rules.registry import BUILTIN_RULES, RuleSpec
 
 # What built-in rules must be told.
@@ -29,14 +29,14 @@ def given(name: str) -> dict[str, Any]:
     return {"rule": name, **ARGUMENTS.get(name, {})}
 
 
-def needing(*needs: TensorRequirement) -> type[ColumnRule]:
+def needing(*needs: TensorRequirement) -> type[Rule]:
     """A rule with these needs."""
 
-    class Needing(ColumnRule):
+    class Needing(Rule):
         def needs(self) -> tuple[TensorRequirement, ...]:
             return needs
 
-        def judge(self, block: Any) -> Any:
+        def check(self, frame: Any) -> Any:
             return ()
 
     return Needing

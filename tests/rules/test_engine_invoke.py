@@ -253,7 +253,7 @@ def test_a_rule_over_columns_fires_while_the_job_runs(tmp_path: Path) -> None:
 
     class Live(VanishingGradient):
         def invoke_at_step(self, step: int) -> bool:
-            found = super().invoke_at_step(step)
+            found = bool(super().invoke_at_step(step))
             fired.append((step, found))
             job.met.release()
             return found

@@ -18,13 +18,22 @@ from smdebug.exceptions import (
     TensorUnavailableForStep,
 )
 from smdebug.mode_keys import ModeKeys
-from smdebug.rules import RequiredTensorsForTrial, Rule, RuleRunner, invoke_rule
+from smdebug.rules import (
+    Finding,
+    RequiredTensorsForTrial,
+    Rule,
+    RuleRunner,
+    invoke_rule,
+    run_rules,
+)
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.testing.runs import make_run
 from smdebug.trials import Trial, create_trial
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from smdebug.trials.frame import Frame
 
 REPORT = {
     "RuleTriggered": 0,
@@ -144,7 +153,7 @@ def test_attributes_of_the_original(trial: Trial, other: Trial) -> None:
 
 def test_a_rule_without_a_condition_cannot_be_made(trial: Trial) -> None:
     with pytest.raises(TypeError, match="invoke_at_step"):
-        Rule(trial)  # type: ignore[abstract]
+        Rule(trial)
 
 
 # ---- a script as the documentation of the original has it
@@ -361,10 +370,45 @@ def test_truth_of_any_kind_counts(trial: Trial) -> None:
         Numpy(trial).invoke(1)
 
 
+@pytest.mark.parametrize("kind", ["sentence", "finding", "several", "generator"])
+@pytest.mark.parametrize("method", ["invoke_at_step", "check"])
+def test_what_a_rule_may_return(trial: Trial, kind: str, method: str) -> None:
+    """A sentence, a finding or several of them, from either method."""
+    mine = Finding("Mine", 1, "as I say", "loss", 2.0, 1.0)
+
+    def result(step: int) -> Any:
+        if step != 1:
+            return None if kind == "finding" else "" if kind == "sentence" else []
+        return {
+            "sentence": "too large", "finding": mine, "several": [mine, "too large"],
+            "generator": (each for each in (mine, False, "too large")),
+        }[kind]  # fmt: skip
+
+    class Mine(Rule):
+        if method == "check":
+
+            def check(self, frame: Frame) -> Any:
+                return [result(step) for step in frame.steps[frame.steps <= 1].tolist()]
+
+        else:
+
+            def invoke_at_step(self, step: int) -> Any:
+                return result(step)
+
+    part = Trial(trial.path, range_steps=(0, 2), store=trial.store)
+    found = run_rules(part, [Mine(part)], record=False).findings
+    expected = {"sentence": ["too large"], "finding": ["as I say"]}
+    assert [each.message for each in found] == expected.get(kind, ["as I say", "too large"])
+    assert {each.step for each in found} == {1}
+    if kind != "sentence":
+        assert found[0] == mine
+
+
 def test_what_is_recorded_of_a_rule_that_fires(trial: Trial) -> None:
     finding = Noted(trial).finding_at(3)
     assert (finding.rule, finding.step) == ("Noted", 3)
     assert (finding.mode, finding.mode_step) == (ModeKeys.EVAL, 0)
-    assert finding.message == "its condition was met"
+    summary = "Notes the steps at which it is invoked, and fires at some of them"
+    assert finding.message == f"its condition holds ({summary})"
     unknown = Noted(trial).finding_at(77)
     assert (unknown.mode, unknown.mode_step) == (ModeKeys.GLOBAL, None)

@@ -25,10 +25,10 @@ from smdebug.exceptions import (
     SMDebugValueError,
 )
 from smdebug.mode_keys import ModeKeys
-from smdebug.rules import ColumnRule, Finding, Outcome, Rule, RuleReport, RuleRunner, run_rules
+from smdebug.rules import Finding, Outcome, Rule, RuleReport, RuleRunner, run_rules
 from smdebug.rules.builtin.vanishing_gradient import VanishingGradient
-from smdebug.rules.column_rule import QUIET_STEPS, blocks_of
 from smdebug.rules.registry import BUILTIN_RULES, RuleSpec, make_rule
+from smdebug.rules.rule import COOLDOWN_STEPS, rule_frames
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.findings import read_reports
 from smdebug.storage.stores.base import open_store
@@ -62,7 +62,7 @@ def fresh_url() -> str:
     return f"memory://test_engine_runner/{next(_NUMBERS)}"
 
 
-class Above(ColumnRule):
+class Above(Rule):
     """Fires where the mean of a tensor is above a limit."""
 
     reads = ("mean",)
@@ -75,10 +75,10 @@ class Above(ColumnRule):
     def needs(self) -> tuple[TensorRequirement, ...]:
         return (TensorRequirement("all", reductions=("mean",)),)
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
-        table = self.table(block, "mean", self.tensors)
-        return self.hits(
-            block, table, table.values > self.limit,
+    def check(self, frame: Frame) -> Iterable[Finding]:
+        table = self.read(frame, "mean", self.tensors)
+        return self.findings_where(
+            frame, table, table.values > self.limit,
             lambda column, value: f"{column.tensor} is {value:g}", self.limit,
         )  # fmt: skip
 
@@ -96,7 +96,7 @@ Values = dict[int, dict[str, Any]]
 def batches(
     values: Values, modes: Mapping[int, ModeKeys] | None = None, worker: str = "worker_0"
 ) -> dict[tuple[str, int], StepBatch]:
-    counts = dict.fromkeys(ModeKeys, itertools.count())
+    counts = {mode: itertools.count() for mode in ModeKeys}
     made = {}
     for step, tensors in values.items():
         mode = (modes or {}).get(step, TRAIN)
@@ -291,7 +291,7 @@ def test_step_by_step_the_same_is_found_as_at_once(
     assert set(runner.trial.findings()) == set(whole.findings)
 
 
-def test_blocks_of_any_size_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rule_frames_any_size_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(4)
     values = {
         step: {name: random.standard_normal(3) * random.choice([0.0, 1.0, 4.0]) for name in "abcd"}
@@ -301,8 +301,8 @@ def test_blocks_of_any_size_find_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     whole = by_rule(run_rules(trial, RULES, record=False))
     assert sum(len(found) for _, _, found in whole) > 10
     for most in (1, 4, 9, 40, 399):
-        monkeypatch.setattr("smdebug.rules.column_rule.MOST_ROWS", most)
-        blocks = list(blocks_of(trial, 0, ["mean"]))
+        monkeypatch.setattr("smdebug.rules.rule.MAX_ROWS", most)
+        blocks = list(rule_frames(trial, 0, ["mean"]))
         assert len(blocks) == math.ceil(100 / max(most // 4, 1))
         assert by_rule(run_rules(trial, RULES, record=False)) == whole
 
@@ -419,9 +419,9 @@ def test_a_trial_that_must_not_be_refreshed_is_not() -> None:
 
 
 class Failing(Above):
-    def judge(self, block: Frame) -> Iterator[Finding]:
-        yield from super().judge(block)
-        if block.steps[-1] >= 3:
+    def check(self, frame: Frame) -> Iterator[Finding]:
+        yield from super().check(frame)
+        if frame.steps[-1] >= 3:
             raise ZeroDivisionError("mine")
 
 
@@ -474,7 +474,7 @@ def test_could_not_run_is_not_passed() -> None:
             self.req_tensors.add("nothing", steps=[step])
 
     class Refusing(Above):
-        def judge(self, block: Frame) -> Iterable[Finding]:
+        def check(self, frame: Frame) -> Iterable[Finding]:
             raise InsufficientInformationForRuleInvocation(self.rule_name, "I need more")
 
     trial = run_of({0: {"b": 0.0}, 1: {"b": 0.0}})
@@ -549,7 +549,7 @@ def test_the_end_of_another_trial_is_no_failure() -> None:
             return bool(mine != theirs)
 
     (outcome,) = run_rules(trial, [Compared(trial, "", [other])]).outcomes
-    assert (outcome.status, places(outcome.findings)) == ("found", [(1, None)])
+    assert (outcome.status, places(outcome.findings)) == ("found", [(1, "a")])
 
 
 def test_a_rule_may_raise_its_condition_itself_and_say_that_it_is_done() -> None:
@@ -593,7 +593,7 @@ def test_what_goes_on_is_found_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("quiet", "again"), [(1, False), (QUIET_STEPS - 1, False), (QUIET_STEPS, True)]
+    ("quiet", "again"), [(1, False), (COOLDOWN_STEPS - 1, False), (COOLDOWN_STEPS, True)]
 )
 def test_what_comes_back_is_new_after_so_many_steps(quiet: int, again: bool) -> None:
     found = steps_found([0, 5, *[0] * quiet, 5, 0])
@@ -611,17 +611,17 @@ def test_repeats_are_counted_in_saved_steps_and_for_each_tensor_and_worker() -> 
     assert places(run_rules(run_of(values), [Above]).findings) == [(0, "a"), (5000, "b")]
 
 
-class Several(ColumnRule):
+class Several(Rule):
     """Finds several things about one tensor at one step."""
 
     def needs(self) -> tuple[TensorRequirement, ...]:
         return ()
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
-        for step in block.steps.tolist():
+    def check(self, frame: Frame) -> Iterator[Finding]:
+        for step in frame.steps.tolist():
             for number in range(3):
-                if self.begins(number, True, step):
-                    yield self.finding(block, step, f"class {number} is bad", block.columns[0])
+                if self.started(number, True, step):
+                    yield self.finding(frame, step, f"class {number} is bad", frame.columns[0])
 
 
 def test_several_findings_at_one_step_are_no_repeats() -> None:
@@ -654,7 +654,7 @@ def test_outcomes_say_what_a_rule_was_told() -> None:
     assert report["last_step"] == 1
 
 
-class Odd(ColumnRule):
+class Odd(Rule):
     """Finds what is hard to write down."""
 
     found = (
@@ -667,7 +667,7 @@ class Odd(ColumnRule):
     def needs(self) -> tuple[TensorRequirement, ...]:
         return ()
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
+    def check(self, frame: Frame) -> Iterable[Finding]:
         return self.found
 
 
@@ -788,7 +788,7 @@ def test_errors_of_a_rule_come_before_anything_is_read(how: Callable[..., Any]) 
     assert RuleSpec("VanishingGradient").needs()
 
 
-class TwoSided(ColumnRule):
+class TwoSided(Rule):
     """Fires where a tensor is above one limit or below another."""
 
     reads = ("mean",)
@@ -800,11 +800,11 @@ class TwoSided(ColumnRule):
     def needs(self) -> tuple[TensorRequirement, ...]:
         return ()
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
-        table = self.table(block, "mean", self.tensors)
+    def check(self, frame: Frame) -> Iterator[Finding]:
+        table = self.read(frame, "mean", self.tensors)
         for about, holds in (("above", table.values > 5), ("below", table.values < -5)):
-            yield from self.hits(
-                block, table, holds, lambda column, value: f"{value:g}", about=about
+            yield from self.findings_where(
+                frame, table, holds, lambda column, value: f"{value:g}", about=about
             )  # fmt: skip
 
 
@@ -817,8 +817,8 @@ def test_conditions_of_one_rule_do_not_hide_each_other() -> None:
 class Adaptive(Above):
     """Compares with a limit that moves, as one that is learned from the run does."""
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
-        for finding in super().judge(block):
+    def check(self, frame: Frame) -> Iterator[Finding]:
+        for finding in super().check(frame):
             yield replace(finding, threshold=finding.step / 7)
 
 
@@ -827,11 +827,11 @@ def test_a_limit_that_moves_does_not_make_a_repeat_new() -> None:
     assert [each.step for each in found] == [1]
 
 
-@pytest.mark.parametrize("quiet", [2, QUIET_STEPS - 1, QUIET_STEPS])
+@pytest.mark.parametrize("quiet", [2, COOLDOWN_STEPS - 1, COOLDOWN_STEPS])
 def test_what_held_a_moment_ago_is_not_new_however_long_ago_it_began(quiet: int) -> None:
-    held = 5 * QUIET_STEPS
+    held = 5 * COOLDOWN_STEPS
     found = steps_found([0, *[5] * held, *[0] * quiet, 5, 0])
-    assert found == [1, *([held + quiet + 1] if quiet >= QUIET_STEPS else [])]
+    assert found == [1, *([held + quiet + 1] if quiet >= COOLDOWN_STEPS else [])]
 
 
 # ---- while it goes on
@@ -841,7 +841,7 @@ def test_how_far_it_is_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     url = fresh_url()
     make_run(url, range(0, 60, 2))
     # Blocks of ten steps of two tensors.
-    monkeypatch.setattr("smdebug.rules.column_rule.MOST_ROWS", 20)
+    monkeypatch.setattr("smdebug.rules.rule.MAX_ROWS", 20)
     told: list[tuple[int, int]] = []
     rules = ["NonFinite", "LossSpike"]
     runner = RuleRunner(

@@ -23,7 +23,7 @@ from tests.rules.tensor_runs import (
 from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
 from smdebug.rules import invoke_rule
 from smdebug.rules.builtin.replica_divergence import ReplicaDivergence
-from smdebug.rules.column_rule import frame_of_steps
+from smdebug.rules.rule import frame_of_steps
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.testing.runs import make_run
 from smdebug.trials.create import create_trial
@@ -159,7 +159,7 @@ def test_step_by_step_is_the_same(tmp_path: Path) -> None:
     ]  # fmt: skip
     rule = ReplicaDivergence(create_trial(path))
     blocks = [frame_of_steps(rule.base_trial, step, step + 1, rule.reads) for step in range(6)]
-    assert [finding for block in blocks for finding in rule.look(block)] == whole
+    assert [finding for frame in blocks for finding in rule.evaluate(frame)] == whole
     assert look(rule) == []
     assert invoked(ReplicaDivergence(create_trial(path))) == [1, 2, 3, 4]
 

@@ -19,7 +19,7 @@ from tests.rules.loss_runs import (
 from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
 from smdebug.rules import invoke_rule, make_rule
 from smdebug.rules.builtin.stalled_training import StalledTrainingRule
-from smdebug.rules.column_rule import frame_of_steps
+from smdebug.rules.rule import frame_of_steps
 from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def at(*times: float) -> Any:
 
 
 def looked(rule: StalledTrainingRule, trial: Trial, begin: int, end: int) -> list[Any]:
-    return rule.look(frame_of_steps(trial, begin, end, rule.reads))
+    return list(rule.evaluate(frame_of_steps(trial, begin, end, rule.reads)))
 
 
 # ---- afterwards

@@ -25,7 +25,7 @@ from tests.rules.tensor_runs import (
 from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
 from smdebug.rules import invoke_rule
 from smdebug.rules.builtin.weight_update_ratio import WeightUpdateRatio
-from smdebug.rules.column_rule import frame_of_steps
+from smdebug.rules.rule import frame_of_steps
 from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
@@ -163,9 +163,9 @@ def test_num_steps(tmp_path: Path, num_steps: Any, compared: dict[int, int]) -> 
 
 def _ratios(rule: WeightUpdateRatio, step: int) -> dict[int, float]:
     """The ratio at one step; each is found anew, for all are above 0."""
-    rule._quiet.clear()
-    block = frame_of_steps(rule.base_trial, step, step + 1, ())
-    return {each.step: each.value for each in rule.look(block) if each.value is not None}
+    rule._cooldown.clear()
+    frame = frame_of_steps(rule.base_trial, step, step + 1, ())
+    return {each.step: each.value for each in rule.evaluate(frame) if each.value is not None}
 
 
 def test_steps_of_training_only(tmp_path: Path) -> None:

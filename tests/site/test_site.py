@@ -146,7 +146,7 @@ MEMBERS = (FunctionType, classmethod, property, staticmethod)
 PUBLIC_CLASSES = [
     "smdebug.Collection", "smdebug.ReductionConfig", "smdebug.SaveConfig",
     "smdebug.hook.hook.BaseHook", "smdebug.trials.Tensor", "smdebug.trials.Trial",
-    "smdebug.rules.ColumnRule", "smdebug.rules.Rule", "smdebug.rules.RuleReport",
+    "smdebug.trials.Frame", "smdebug.rules.Rule", "smdebug.rules.RuleReport",
 ]  # fmt: skip
 
 

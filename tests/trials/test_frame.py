@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from smdebug.reductions import compute_reduction
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.testing.runs import make_run
 from smdebug.trials import create_trial
+from smdebug.trials.frame import Column
 from smdebug.trials.index_rows import numbered
 
 if TYPE_CHECKING:
@@ -254,6 +256,32 @@ def test_select_and_known(trial: Trial) -> None:
     assert part.global_steps.tolist() == list(range(5, 100, 10))
     assert trial.frame(reduction=None).known().tensors == ["loss"]
     assert "20 steps (0 to 95) x 3 tensors" in repr(frame)
+
+
+def test_plot_draws_what_is_there(trial: Trial) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    frame = trial.frame("gradient/*", "l2")
+    axes = frame.plot()
+    lines = [line for line in axes.get_lines() if len(line.get_xdata()) == len(frame)]
+    assert len(lines) == 2
+    np.testing.assert_array_equal(lines[0].get_ydata(), frame.values[:, 0])
+    with pytest.raises(SMDebugValueError, match="it has no number"):
+        trial.frame("loss", "l2", steps=slice(3, 4)).plot()
+    pyplot.close("all")
+
+
+def test_notebooks_show_the_first_and_the_last_steps(trial: Trial) -> None:
+    page = trial.frame(["loss", "gradient/fc2.weight"], "mean")._repr_html_()
+    assert "20 steps (0 to 95) x 2 tensors" in page
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", page)
+    assert cells[::3] == ["0", "5", "10", "15", "20", "...", "75", "80", "85", "90", "95"]
+    assert cells[1:3] == ["0", "1"]
+    assert (
+        "&lt;b&gt;"
+        in trial.frame("loss")["value"]
+        .with_values(np.ones((20, 1)), np.ones((20, 1), bool), [Column("<b>")])
+        ._repr_html_()
+    )
 
 
 # ---- decimation

@@ -1,7 +1,6 @@
 """Rules: what went wrong in a run, in which tensor, at which step."""
 
 from smdebug.config.rule_requirements import TensorRequirement as Need
-from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.configuration import hook_configuration
 from smdebug.rules.outcome import Outcome, RuleReport
 from smdebug.rules.registry import make_rule, rule_class, rule_names
@@ -10,6 +9,9 @@ from smdebug.rules.rule import Rule
 from smdebug.rules.rule_invoker import invoke_rule
 from smdebug.rules.runner import RuleRunner, run_rules
 from smdebug.storage.findings import Finding
+
+# The base class of rules with `check` in earlier versions.
+ColumnRule = Rule
 
 __all__ = [
     "ColumnRule",

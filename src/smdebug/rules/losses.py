@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.rules.choice import TensorChoice
-    from smdebug.rules.column_rule import ColumnRule
+    from smdebug.rules.rule import Rule
     from smdebug.trials.frame import Column, Frame
     from smdebug.trials.index_rows import Bools
 
@@ -34,7 +34,7 @@ _TRAINING_DATA = frozenset({"train", "training", "dtrain"})
 
 
 def choose_losses(
-    rule: ColumnRule, collection_names: Any, tensor_regex: Any, use_losses_collection: Any
+    rule: Rule, collection_names: Any, tensor_regex: Any, use_losses_collection: Any
 ) -> TensorChoice:
     """The choice of a rule about losses: what it is told, and the collection `losses`.
 
@@ -63,9 +63,9 @@ def is_validation(tensor: str) -> bool:
     return _VALIDATION.search(tensor) is not None
 
 
-def by_mode(block: Frame, table: Frame) -> dict[ModeKeys, Frame]:
+def by_mode(frame: Frame, table: Frame) -> dict[ModeKeys, Frame]:
     """The rows of a table for each mode that steps of it have."""
-    modes = [block.mode_at(step)[0] for step in table.steps.tolist()]
+    modes = [frame.mode_at(step)[0] for step in table.steps.tolist()]
     found = {}
     for mode in dict.fromkeys(modes):
         found[mode] = rows_of(table, np.array([each is mode for each in modes], bool))
@@ -181,13 +181,13 @@ class Rounds:
         """Forgets everything."""
         self._pending.clear()
 
-    def add(self, block: Frame, table: Frame) -> Iterator[Round]:
-        """Takes the losses of a block, and yields the rounds that are over."""
+    def add(self, frame: Frame, table: Frame) -> Iterator[Round]:
+        """Takes the losses of a frame, and yields the rounds that are over."""
         keys = [(_plain(column.tensor), column.worker) for column in table.columns]
         pairs = _pairs(table) if self._data_sets else {}
         paired = {*pairs, *pairs.values()}
         for row, step in enumerate(table.steps.tolist()):
-            now = Moment(step, *block.mode_at(step))
+            now = Moment(step, *frame.mode_at(step))
             if now.mode is ModeKeys.PREDICT:
                 continue
             losses = {

@@ -9,7 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from smdebug.rules.choice import TensorChoice
-    from smdebug.rules.column_rule import ColumnRule
+    from smdebug.rules.rule import Rule
     from smdebug.trials.frame import Frame
     from smdebug.trials.index_rows import Bools, Floats
 
@@ -54,15 +54,15 @@ class NonFiniteCells(NamedTuple):
     known: Bools
 
 
-def non_finite_cells(rule: ColumnRule, block: Frame, choice: TensorChoice) -> NonFiniteCells:
+def non_finite_cells(rule: Rule, frame: Frame, choice: TensorChoice) -> NonFiniteCells:
     """Finds out which of the chosen tensors are not finite.
 
     The counts `nans` and `infs` say it. Where they were not saved, other reductions do: they are
     not finite themselves when the tensor is not.
     """
-    table = block.where_saved(choice)
-    nans, nans_known = rule.numbers(block, "nans", table, choice)
-    infs, infs_known = rule.numbers(block, "infs", table, choice)
+    table = frame.where_saved(choice)
+    nans, nans_known = rule.read_cells(table, "nans", choice)
+    infs, infs_known = rule.read_cells(table, "infs", choice)
     nan, inf, known = nans > 0, infs > 0, nans_known | infs_known
     # NaN where one of them is.
     bad, counted, open_cells = nan | inf, nans + infs, ~(nans_known & infs_known)
@@ -70,7 +70,7 @@ def non_finite_cells(rule: ColumnRule, block: Frame, choice: TensorChoice) -> No
         return NonFiniteCells(table, nan, inf, bad, nans, counted, known)
     sizes = table.sizes(unknown=-1)
     for clue in CLUES:
-        values, given = rule.numbers(block, clue, table, choice, open_cells)
+        values, given = rule.read_cells(table, clue, choice, open_cells)
         # The empty tensor has no mean, and one number, in old runs, no deviation.
         given &= (sizes != 0) & ((sizes != 1) | (clue != "std"))
         known = known | given
@@ -81,13 +81,11 @@ def non_finite_cells(rule: ColumnRule, block: Frame, choice: TensorChoice) -> No
     return NonFiniteCells(table, nan, inf, bad, nans, counted, known)
 
 
-def masked_cells(
-    rule: ColumnRule, block: Frame, choice: TensorChoice, found: NonFiniteCells
-) -> Bools:
+def masked_cells(rule: Rule, frame: Frame, choice: TensorChoice, found: NonFiniteCells) -> Bools:
     """Where an input or output of a layer is not finite only because of -inf, as masks are."""
     data = [_is_data(column.tensor) for column in found.table.columns]
     maybe = found.inf & ~found.nan & np.array(data, bool)
-    largest, known = rule.numbers(block, "max", found.table, choice, maybe)
+    largest, known = rule.read_cells(found.table, "max", choice, maybe)
     masked: Bools = maybe & known & (largest < np.inf)
     return masked
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.losses import Rounds, rows_of
+from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from smdebug.trials.trial import Trial
 
 
-class RoundRule(ColumnRule):
+class RoundRule(Rule):
     """Judges rounds: an evaluation, and the training since the one before.
 
     Args:
@@ -61,11 +61,11 @@ class RoundRule(ColumnRule):
             "a data set called train and of another)"
         )
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
+    def check(self, frame: Frame) -> Iterator[Finding]:
         """Judges the rounds that are over."""
-        table = self.table(block, "mean", self.losses)
+        table = self.read(frame, "mean", self.losses)
         table = rows_of(table, table.steps >= self.start_step)
-        for done in self._rounds.add(block, table):
+        for done in self._rounds.add(frame, table):
             yield from self.judge_round(done)
 
     def finish(self) -> Iterator[Finding]:

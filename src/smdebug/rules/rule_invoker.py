@@ -12,7 +12,7 @@ from smdebug.exceptions import (
     TensorUnavailable,
     TensorUnavailableForStep,
 )
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 from smdebug.trials.opening import POLL_SECONDS, pause
 from smdebug.trials.steps import StepState
 
@@ -68,12 +68,12 @@ def invoke_rule(
             if fired.end_of_rule:
                 break
         step = _next_step(trial, step)
-    if isinstance(rule_obj, ColumnRule):
+    if rule_obj.by_frame:
         _finish(rule_obj, end_step, raise_eval_cond)
     rule_obj.close()
 
 
-def _finish(rule: ColumnRule, end_step: int | None, raise_eval_cond: bool) -> None:
+def _finish(rule: Rule, end_step: int | None, raise_eval_cond: bool) -> None:
     """Has a rule say what can be said only at the end of a run."""
     if end_step is None:
         for finding in rule.finish():

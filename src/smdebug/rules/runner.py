@@ -13,15 +13,14 @@ from smdebug.exceptions import (
     IndexReaderException,
     InsufficientInformationForRuleInvocation,
     NoMoreData,
-    RuleEvaluationConditionMet,
     SMDebugValueError,
     StepUnavailable,
     TensorUnavailable,
     TensorUnavailableForStep,
 )
-from smdebug.rules.column_rule import QUIET_STEPS, ColumnRule, blocks_of
 from smdebug.rules.outcome import COULD_NOT_RUN, FAILED, FOUND, Outcome, RuleReport
 from smdebug.rules.registry import make_rule
+from smdebug.rules.rule import Rule, rule_frames
 from smdebug.storage.findings import read_findings, write_findings, write_report
 from smdebug.trials.create import create_trial
 from smdebug.trials.trial import Trial
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
     from smdebug.rules.rule import Rule
     from smdebug.storage.findings import Finding
-    from smdebug.trials.frame import Frame
 
 logger = logging.getLogger("smdebug.rules")
 
@@ -53,7 +51,7 @@ class RuleRunner:
         own: the run is that of the job which evaluates the rules: what is on record was found in
             an earlier job, and is told again.
         tell: is told how many of the steps of a look are done; where rules take their time within
-            a block of steps, a part of its steps counts for each rule.
+            a frame of steps, a part of its steps counts for each rule.
 
     Example:
         >>> runner = RuleRunner(trial, ["VanishingGradient"])  # doctest: +SKIP
@@ -85,20 +83,13 @@ class RuleRunner:
         self._outcomes = [
             Outcome(rule.rule_name, parameters=rule.rule_parameters) for rule in self.rules
         ]
-        # A rule that was used before begins anew, as this runner does.
-        for rule in self._columns():
+        # A rule that was used before starts over, as this runner does.
+        for rule in self.rules:
             rule.start_over()
-        self._invoked = {
-            place: InvokedRule(rule)
-            for place, rule in enumerate(self.rules)
-            if not isinstance(rule, ColumnRule)
-        }
         self._judged = -1
         self._recorded: set[Finding] | None = set() if own else None
         # Beside a long job, what has been judged must not stay in memory.
-        self._lets_go = own and not any(
-            rule.looks_back if isinstance(rule, ColumnRule) else True for rule in self.rules
-        )
+        self._lets_go = own and all(rule.by_frame and not rule.looks_back for rule in self.rules)
 
     @property
     def last_step(self) -> int:
@@ -110,18 +101,18 @@ class RuleRunner:
         found: list[Finding] = []
         self.trial.maybe_refresh()
         with no_refresh(self.trial):
-            reads = {name for rule in self._columns() for name in rule.reads}
+            reads = {name for rule in self.rules for name in rule.reads}
             done, total = 0, self._steps_to_come()
-            for block in blocks_of(self.trial, self._judged + 1, sorted(reads)):
+            for frame in rule_frames(self.trial, self._judged + 1, sorted(reads)):
                 for place, rule in enumerate(self.rules):
-                    found += self._caught(place, lambda: self._judge(place, rule, block))  # noqa: B023
-                    self._say(done + len(block) * (place + 1) // len(self.rules), total)
-                done += len(block)
-                self._judged = int(block.steps[-1])
+                    found += self._caught(place, lambda: rule.evaluate(frame))  # noqa: B023
+                    self._say(done + len(frame) * (place + 1) // len(self.rules), total)
+                done += len(frame)
+                self._judged = int(frame.steps[-1])
             if self._lets_go:
                 self.trial.evict_until(self._judged)
         for place, rule in enumerate(self.rules):
-            if isinstance(rule, ColumnRule) and not self.trial.loaded_all_steps:
+            if not self.trial.loaded_all_steps:
                 found += self._caught(place, lambda: rule.idle(time.time()))  # noqa: B023
         self._keep(found)
         return found
@@ -134,8 +125,7 @@ class RuleRunner:
         found = self.look()
         rest: list[Finding] = []
         for place, rule in enumerate(self.rules):
-            if isinstance(rule, ColumnRule):
-                rest += self._caught(place, rule.finish)
+            rest += self._caught(place, rule.finish)
             self._settle(place, rule)
             rule.close()
         self._keep(rest)
@@ -181,9 +171,6 @@ class RuleRunner:
 
     # ---- inside
 
-    def _columns(self) -> list[ColumnRule]:
-        return [rule for rule in self.rules if isinstance(rule, ColumnRule)]
-
     def _steps_to_come(self) -> int:
         if self._tell_progress is None:
             return 0
@@ -192,11 +179,6 @@ class RuleRunner:
     def _say(self, done: int, total: int) -> None:
         if self._tell_progress is not None:
             self._tell_progress(done, total)
-
-    def _judge(self, place: int, rule: Rule, block: Frame) -> Iterable[Finding]:
-        return (
-            rule.look(block) if isinstance(rule, ColumnRule) else self._invoked[place].look(block)
-        )
 
     def _caught(self, place: int, work: Callable[[], Iterable[Finding]]) -> list[Finding]:
         """What a rule finds; one that raises is out, and the others go on."""
@@ -224,8 +206,7 @@ class RuleRunner:
     def _settle(self, place: int, rule: Rule) -> None:
         """A rule that had nothing to look at has not passed."""
         outcome = self._outcomes[place]
-        judge = rule if isinstance(rule, ColumnRule) else self._invoked[place]
-        missing = judge.missing()
+        missing = rule.missing()
         if missing and outcome.status not in (FAILED, FOUND, COULD_NOT_RUN):
             outcome.status, outcome.message = COULD_NOT_RUN, missing
             logger.warning("%s", InsufficientInformationForRuleInvocation(rule.rule_name, missing))
@@ -264,54 +245,6 @@ class RuleRunner:
         except Exception:
             # Not the rule's fault: it goes on, and so do the others.
             logger.exception("on_finding failed; it was told: %s", finding)
-
-
-class InvokedRule:
-    """A rule that is invoked step after step.
-
-    Args:
-        rule: the rule.
-    """
-
-    def __init__(self, rule: Rule) -> None:
-        self._rule = rule
-        self._why = "the run has no steps"
-        self._looked = self._ended = False
-        self._quiet = QUIET_STEPS
-
-    def missing(self) -> str:
-        """Why there was no step at which the rule could be invoked; empty when there was one."""
-        return "" if self._looked else f"it could be invoked at no step: {self._why}"
-
-    def look(self, block: Frame) -> Iterator[Finding]:
-        """Yields what the rule finds at the steps of a block."""
-        for step in block.steps.tolist():
-            if self._ended:
-                return
-            try:
-                fired = self._invoke(step)
-            except _SKIPPED as error:
-                self._why = str(error)
-                logger.debug("%s at step %d: %s", self._rule.rule_name, step, error)
-                continue
-            self._looked = True
-            # Firing on and on, or again and again, is one finding.
-            if fired and self._quiet >= QUIET_STEPS:
-                yield self._rule.finding_at(step)
-            self._quiet = 0 if fired else self._quiet + 1
-
-    def _invoke(self, step: int) -> bool:
-        rule = self._rule
-        try:
-            with no_refresh(rule.trials):
-                rule.req_tensors.clear()
-                rule.set_required_tensors(step)
-                rule.req_tensors.fetch()
-                return bool(rule.invoke_at_step(step))
-        except RuleEvaluationConditionMet as fired:
-            # Rules may raise it themselves, and say that they are done.
-            self._ended = fired.end_of_rule
-            return True
 
 
 def run_rules(

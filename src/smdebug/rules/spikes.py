@@ -13,7 +13,7 @@ from smdebug.exceptions import SMDebugValueError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.rules.column_rule import ColumnRule
+    from smdebug.rules.rule import Rule
     from smdebug.trials.index_rows import Bools, Floats, Ints
 
 # Makes the median absolute deviation of normal noise its standard deviation.
@@ -148,8 +148,8 @@ def _spread(windows: Floats) -> tuple[Floats, Floats]:
     return np.median(windows, axis=1), _DEVIATION * np.median(off, axis=1)
 
 
-def beginnings(rule: ColumnRule, key: object, steps: Ints, holds: Bools) -> Iterator[int]:
-    """The places at which a condition of a rule begins to hold; see `ColumnRule.begins`."""
+def beginnings(rule: Rule, key: object, steps: Ints, holds: Bools) -> Iterator[int]:
+    """The places at which a condition of a rule begins to hold; see `Rule.begins`."""
     for place, (step, held) in enumerate(zip(steps.tolist(), holds.tolist(), strict=True)):
-        if rule.begins(key, held, step):
+        if rule.started(key, held, step):
             yield place

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from smdebug.config import validation
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ class Activity(NamedTuple):
         return self.positions >= LEAST_POSITIONS and self.samples >= LEAST_SAMPLES
 
 
-class UnitRule(ColumnRule):
+class UnitRule(Rule):
     """A rule that fires when too many units of a layer are hardly ever active.
 
     A unit is an element of the layer's tensor without its first axis, the samples. Channels of
@@ -104,9 +104,9 @@ class UnitRule(ColumnRule):
         super().start_over()
         self._activities.clear()
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
+    def check(self, frame: Frame) -> Iterator[Finding]:
         """Counts where units are active."""
-        for step, column, array in self.raw(block, self.units):
+        for step, column, array in self.read_raw(frame, self.units):
             if array.dtype.kind in "USOc" or not array.size or not array.ndim:
                 continue
             active = _by_unit(self.active(column.tensor, array), column.tensor)
@@ -114,7 +114,7 @@ class UnitRule(ColumnRule):
             newest = Activity(active.sum(axis=0), len(active), samples)
             activity = self._together(column, newest)
             if activity.enough:
-                yield from self._judge_layer(block, step, column, activity)
+                yield from self._judge_layer(frame, step, column, activity)
 
     def _together(self, column: Column, newest: Activity) -> Activity:
         """What is known of the units from the newest steps, as few as say enough."""
@@ -130,13 +130,13 @@ class UnitRule(ColumnRule):
         return total
 
     def _judge_layer(
-        self, block: Frame, step: int, column: Column, activity: Activity
+        self, frame: Frame, step: int, column: Column, activity: Activity
     ) -> Iterator[Finding]:
         inactive = activity.active * 100 < self.threshold_inactivity * activity.positions
         percent = 100.0 * float(inactive.mean())
-        if self.begins(column, percent > self.threshold_layer, step):
+        if self.started(column, percent > self.threshold_layer, step):
             message = self.sentence(column.tensor, percent)
-            yield self.finding(block, step, message, column, percent, self.threshold_layer)
+            yield self.finding(frame, step, message, column, percent, self.threshold_layer)
 
 
 def _by_unit(active: Bools, tensor: str) -> Bools:

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from smdebug.trials.index_rows import Bools, Floats, IndexRows, Ints
     from smdebug.trials.trial import Trial
 
-# Shown in a notebook: rows at the start and at the end, and columns.
-_SHOWN_ROWS, _SHOWN_COLUMNS = 5, 8
-
 
 class Column(NamedTuple):
     """One tensor; the worker is empty where workers share a column."""
@@ -332,6 +329,25 @@ class Frame:
         labels = [label for r in self.reductions for label in self._labels(r)]
         values = np.concatenate([values for values, _ in parts], axis=1)
         return pandas.DataFrame(values, pandas.Index(self.steps, name="step"), labels)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Plot a line for each column over the steps, with matplotlib; see `Trial.plot`.
+
+        Args:
+            ax: the axes to draw on; new ones when None.
+
+        Returns:
+            The axes.
+        """
+        from smdebug.trials.plot import plot_frame
+
+        return plot_frame(self, self._labels(self.reduction), ax)
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks: the first and the last steps and columns."""
+        from smdebug.trials.html import frame_html
+
+        return frame_html(self, self._labels(self.reduction))
 
     def _labels(self, reduction: str) -> list[str]:
         """Return the names of the columns: as short as tells them apart."""

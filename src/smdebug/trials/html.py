@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from smdebug.trials.curves import Floats
+    from smdebug.trials.frame import Frame
     from smdebug.trials.tensor import Tensor
     from smdebug.trials.trial import Trial
 
@@ -35,6 +36,8 @@ _MOST_FINDINGS = 8
 _MOST_LOSSES = 4
 _MOST_COLLECTIONS = 12
 _NAME = 72
+# The columns, and the first and last rows, that are shown of a frame.
+_FRAME_COLUMNS, _FRAME_ROWS = 8, 5
 # A value of more bytes is not read for a summary.
 _MOST_BYTES = 64 << 20
 
@@ -70,6 +73,28 @@ def tensor_html(tensor: Tensor) -> str:
         "saved reductions": lambda: _reductions(tensor),
     }
     return _page(f"Tensor {cut(tensor.name, _NAME)}", "", rows, lambda: "")
+
+
+def frame_html(frame: Frame, names: list[str]) -> str:
+    """Return a frame as a table: its first and last steps, and its first columns."""
+    shown, more = names[:_FRAME_COLUMNS], len(names) - _FRAME_COLUMNS
+    head = ["step", *(cut(name, _NAME) for name in shown), *(["..."] if more > 0 else [])]
+    rows = [tag("tr", "".join(tag("th", escape(name), style=_CELL) for name in head))]
+    places = list(range(len(frame)))
+    if len(frame) > 2 * _FRAME_ROWS:
+        places = [*places[:_FRAME_ROWS], -1, *places[-_FRAME_ROWS:]]
+    for row in places:
+        cells = ["..."] * len(head)
+        if row >= 0:
+            cells = [str(frame.steps[row]), *(_cell(frame, row, c) for c in range(len(shown)))]
+            cells += ["..."] if more > 0 else []
+        rows.append(tag("tr", "".join(tag("td", escape(cell), style=_CELL) for cell in cells)))
+    title = tag("strong", escape(repr(frame).strip("<>")))
+    return tag("div", title + tag("table", "".join(rows)))
+
+
+def _cell(frame: Frame, row: int, column: int) -> str:
+    return f"{frame.values[row, column]:.6g}" if frame.present[row, column] else ""
 
 
 # ---- the parts of a page

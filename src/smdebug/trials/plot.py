@@ -14,6 +14,7 @@ from smdebug.reductions import REDUCTION_NAMES, canonical_reduction
 from smdebug.trials.choice import chosen, course_names, meant, names_in, require_worker
 from smdebug.trials.curves import Curve, course, curve, what_was_saved
 from smdebug.trials.grid import all_steps, read_grid, spread
+from smdebug.trials.index_rows import VALUE
 from smdebug.trials.labels import label, labels
 from smdebug.trials.marks import mark_bad_steps, mark_findings
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from smdebug.config.collection import Collection
     from smdebug.trials.curves import Floats, Ints
+    from smdebug.trials.frame import Frame
     from smdebug.trials.grid import Grid
     from smdebug.trials.trial import Trial
 
@@ -107,6 +109,18 @@ def plot_names(trial: Trial, names: list[str], how: Manner) -> Any:
     drawn = _some(names, MOST_LINES, trial)
     curves = [curve(trial, name, reduction, mode, worker) for name in drawn]
     return _plot_layers(trial, curves, names, reduction, mode, how.ax)
+
+
+def plot_frame(frame: Frame, names: list[str], ax: Any) -> Any:
+    """Plot a line for each column of a frame, at most `MOST_LINES`."""
+    reduction = None if frame.reduction == VALUE else frame.reduction
+    curves = []
+    for place in spread(len(names), MOST_LINES):
+        there = frame.present[:, place]
+        curves.append(Curve(names[place], frame.steps[there], frame.values[there, place]))
+    if not any(len(curve.steps) for curve in curves):
+        raise SMDebugValueError(f"Cannot plot {frame!r}: it has no number")
+    return _plot_layers(frame.trial, curves, names, reduction, frame.mode, ax)
 
 
 def axes_of(ax: Any) -> Any:

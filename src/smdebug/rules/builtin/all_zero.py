@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.config import validation
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SIZES = ("abs_max", "l1", "l2", "abs_mean")
 
 
-class AllZero(ColumnRule):
+class AllZero(Rule):
     """Fires when the percentage of zeros in a tensor is at or above a threshold.
 
     The percentage is 100 * zeros / number of elements. Where `zeros` was not saved, a tensor whose
@@ -60,11 +60,11 @@ class AllZero(ColumnRule):
         """The number of zeros of the chosen tensors."""
         return self.tensors.needs("all_zero", ("zeros",))
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
+    def check(self, frame: Frame) -> Iterable[Finding]:
         """Compares the percentage of every tensor with the threshold."""
         seen = self.tensors.seen
-        table = block.where_saved(self.tensors)
-        percent = self._percent(block, table)
+        table = frame.where_saved(self.tensors)
+        percent = self._percent(frame, table)
         table = table.with_values(percent, ~np.isnan(percent))
         # A reduction that leaves the percentage open has not been of use.
         self.tensors.seen = seen or bool(table.present.any())
@@ -73,31 +73,33 @@ class AllZero(ColumnRule):
             share = "all" if value == 100 else f"{value:.3g} percent"
             return f"{share} of {column.tensor} is zero; the limit is {self.threshold:g} percent"
 
-        return self.hits(block, table, percent >= self.threshold, sentence, self.threshold)
+        return self.findings_where(
+            frame, table, percent >= self.threshold, sentence, self.threshold
+        )
 
-    def _percent(self, block: Frame, table: Frame) -> Floats:
+    def _percent(self, frame: Frame, table: Frame) -> Floats:
         """How much of each tensor is zero; NaN where it is not known."""
         sizes = table.sizes(unknown=-1)
-        zeros, counted = self.numbers(block, "zeros", table, self.tensors)
+        zeros, counted = self.read_cells(table, "zeros", self.tensors)
         with np.errstate(invalid="ignore", divide="ignore"):
             percent = np.where(counted & (sizes > 0), 100 * zeros / sizes, np.nan)
         unknown = ~np.isfinite(percent) & (sizes != 0)
         if not (unknown & table.present).any():
             return percent
-        empty, full = self._from_sizes(block, table, unknown)
+        empty, full = self._from_sizes(frame, table, unknown)
         percent = np.where(unknown & empty, 100.0, percent)
         # Less than everything is all that is to be known.
         return np.where(unknown & full, 0.0, percent) if self.threshold == 100 else percent
 
-    def _from_sizes(self, block: Frame, table: Frame, where: Bools) -> tuple[Bools, Bools]:
+    def _from_sizes(self, frame: Frame, table: Frame, where: Bools) -> tuple[Bools, Bools]:
         """Where other reductions say that everything is zero, and where that something is not."""
         zero, other = np.zeros(where.shape, bool), np.zeros(where.shape, bool)
         for name in _SIZES:
-            values, known = self.numbers(block, name, table, self.tensors, where)
+            values, known = self.read_cells(table, name, self.tensors, where)
             zero |= known & (values == 0)
             other |= known & (values != 0)
-        least, least_known = self.numbers(block, "min", table, self.tensors, where)
-        most, most_known = self.numbers(block, "max", table, self.tensors, where)
+        least, least_known = self.read_cells(table, "min", self.tensors, where)
+        most, most_known = self.read_cells(table, "max", self.tensors, where)
         both = least_known & most_known
         zero |= both & (least == 0) & (most == 0)
         other |= (least_known & (least != 0)) | (most_known & (most != 0))

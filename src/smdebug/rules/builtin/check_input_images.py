@@ -11,7 +11,7 @@ import numpy as np
 from smdebug.config import validation
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugValueError
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ _AXES = 4
 _BATCH = 5
 
 
-class CheckInputImages(ColumnRule):
+class CheckInputImages(Rule):
     """Fires when the mean of a channel of the input images is far from zero.
 
     Most image models learn best from images whose channels have been normalised to a mean of 0.
@@ -94,14 +94,14 @@ class CheckInputImages(ColumnRule):
         self._sums.clear()
         self._other_shape, self._judged_any = None, False
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
+    def check(self, frame: Frame) -> Iterable[Finding]:
         """Adds up the images of each step, and judges their means."""
-        for step, group in groupby(self.raw(block, self.images), lambda value: value.step):
-            mode = block.mode_at(step)[0]
+        for step, group in groupby(self.read_raw(frame, self.images), lambda value: value.step):
+            mode = frame.mode_at(step)[0]
             keys = {self._add(value, mode): None for value in group}
             for key in keys:
                 if key is not None:
-                    yield from self._look_at(block, step, key)
+                    yield from self._look_at(frame, step, key)
 
     def missing(self) -> str:
         """Why nothing could be judged."""
@@ -130,7 +130,7 @@ class CheckInputImages(ColumnRule):
         self._sums[key] = (seen + count, so_far + sums)
         return key
 
-    def _look_at(self, block: Frame, step: int, key: _Key) -> Iterator[Finding]:
+    def _look_at(self, frame: Frame, step: int, key: _Key) -> Iterator[Finding]:
         seen, sums = self._sums[key]
         if seen < self.threshold_samples:
             return
@@ -138,13 +138,13 @@ class CheckInputImages(ColumnRule):
         means = sums / seen
         worst = int(np.abs(means).argmax())
         mean, limit = float(means[worst]), self.threshold_mean
-        if self.begins(key, abs(mean) > limit, step):
+        if self.started(key, abs(mean) > limit, step):
             message = (
                 f"the images in {key[0]} are not normalised: channel {worst} has a mean of "
                 f"{mean:.3g} over {seen} images, further from 0 than {limit:.3g}"
             )
             # Of all workers together, so of none.
-            yield replace(self.finding(block, step, message, None, mean, limit), tensor=key[0])
+            yield replace(self.finding(frame, step, message, None, mean, limit), tensor=key[0])
 
 
 def _channel_sums(images: Array, channel: int) -> tuple[int, Floats]:

@@ -14,7 +14,7 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules.classes import LABELS_PER_CLASS, ClassReader, pairs
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,7 +39,7 @@ _CLASS_LABELS = 10
 _COLLAPSED = 0.9
 
 
-class ClassImbalance(ColumnRule):
+class ClassImbalance(Rule):
     """Fires when classes are not equally represented, or when the model gives a class up.
 
     Labels of the modes TRAIN and GLOBAL are counted, those of all workers together. EVAL and
@@ -130,13 +130,13 @@ class ClassImbalance(ColumnRule):
         self._tallies.clear()
         self._judged_any = False
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
+    def check(self, frame: Frame) -> Iterable[Finding]:
         """Counts the labels of each step, and judges what they come to."""
-        found = pairs(self.raw(block, self.labels), self.raw(block, self.predictions))
+        found = pairs(self.read_raw(frame, self.labels), self.read_raw(frame, self.predictions))
         for step, group in groupby(found, lambda pair: pair[0].step):
             counted: dict[str, None] = {}
             for label, prediction in group:
-                if block.mode_at(step)[0] not in _JUDGED_MODES:
+                if frame.mode_at(step)[0] not in _JUDGED_MODES:
                     continue
                 tensor = label.column.tensor
                 said = None if prediction is None else prediction.array
@@ -150,7 +150,7 @@ class ClassImbalance(ColumnRule):
                     counted[tensor] = None
             for tensor in counted:
                 if tensor not in self._reader.problems:
-                    yield from self._look_at(block, step, tensor)
+                    yield from self._look_at(frame, step, tensor)
 
     def missing(self) -> str:
         """Why nothing could be judged."""
@@ -173,36 +173,36 @@ class ClassImbalance(ColumnRule):
 
     # ---- inside
 
-    def _look_at(self, block: Frame, step: int, tensor: str) -> Iterator[Finding]:
+    def _look_at(self, frame: Frame, step: int, tensor: str) -> Iterator[Finding]:
         tally = self._tallies[tensor]
         if tally.total >= max(self.samples, LABELS_PER_CLASS * len(tally.labels)):
             self._judged_any = True
             if not tally.dense:
-                yield from self._imbalance(block, step, tensor, tally)
+                yield from self._imbalance(frame, step, tensor, tally)
         tally.window.steps += 1
         if tally.window_is_full(self.samples):
-            yield from self._mispredicted(block, step, tensor, tally)
+            yield from self._mispredicted(frame, step, tensor, tally)
 
-    def _imbalance(self, block: Frame, step: int, tensor: str, tally: _Tally) -> Iterator[Finding]:
+    def _imbalance(self, frame: Frame, step: int, tensor: str, tally: _Tally) -> Iterator[Finding]:
         ranked = tally.labels.most_common()
         (large, most), (small, fewest) = ranked[0], ranked[-1]
         ratio = most / fewest
-        if self.begins((tensor, "imbalance"), ratio > self.threshold_imbalance, step):
+        if self.started((tensor, "imbalance"), ratio > self.threshold_imbalance, step):
             message = (
                 f"the classes of {tensor} are imbalanced: class {large} has {most} labels and "
                 f"class {small} {fewest}, a ratio of {ratio:.3g}, above "
                 f"{self.threshold_imbalance:.3g}; the model may learn to ignore the rare class"
             )
-            yield self._about(block, step, tensor, message, ratio, self.threshold_imbalance)
+            yield self._about(frame, step, tensor, message, ratio, self.threshold_imbalance)
 
     def _mispredicted(
-        self, block: Frame, step: int, tensor: str, tally: _Tally
+        self, frame: Frame, step: int, tensor: str, tally: _Tally
     ) -> Iterator[Finding]:
         shares, overall = tally.close_window(self.threshold_misprediction)
         begun = [
             label
             for label in shares
-            if self.begins((tensor, "class", label), tally.is_given_up(label), step)
+            if self.started((tensor, "class", label), tally.is_given_up(label), step)
         ]
         if begun:
             limit = self.threshold_misprediction
@@ -213,11 +213,11 @@ class ClassImbalance(ColumnRule):
                 f"are mispredicted, above {limit:.0%}, for {_WINDOWS} windows of at least "
                 f"{self.samples} labels; all classes together: {overall:.0%}{others}"
             )
-            yield self._about(block, step, tally.said_by, message, shares[worst], limit)
+            yield self._about(frame, step, tally.said_by, message, shares[worst], limit)
 
     def _about(
         self,
-        block: Frame,
+        frame: Frame,
         step: int,
         tensor: str,
         message: str,
@@ -225,7 +225,7 @@ class ClassImbalance(ColumnRule):
         threshold: float,
     ) -> Finding:
         # Of all workers together, so of none.
-        found = self.finding(block, step, message, value=value, threshold=threshold)
+        found = self.finding(frame, step, message, value=value, threshold=threshold)
         return replace(found, tensor=tensor)
 
 

@@ -13,7 +13,7 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules.classes import LABELS_PER_CLASS, ClassReader, pairs
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 from smdebug.storage.findings import Finding
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _EVALUATION = (ModeKeys.EVAL, ModeKeys.PREDICT)
 _COLUMN_SAMPLES = 10
 
 
-class Confusion(ColumnRule):
+class Confusion(Rule):
     """Fires when a trained model confuses classes.
 
     With `c[j][i]` the number of samples of class `j` that were predicted as class `i`, and `s[i]`
@@ -114,13 +114,13 @@ class Confusion(ColumnRule):
         self._evaluated = self._begins = self._told = self._judged_any = False
         self._mode_before = None
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
+    def check(self, frame: Frame) -> Iterable[Finding]:
         """Keeps the samples of the last evaluation; judges them when the run has ended."""
-        found = pairs(self.raw(block, self.labels), self.raw(block, self.predictions))
+        found = pairs(self.read_raw(frame, self.labels), self.read_raw(frame, self.predictions))
         groups = groupby(found, lambda pair: pair[0].step)
         upcoming = next(groups, None)
-        for step in block.steps.tolist():
-            mode, mode_step = block.mode_at(step)
+        for step in frame.steps.tolist():
+            mode, mode_step = frame.mode_at(step)
             evaluates = mode in _EVALUATION
             if mode is not self._mode_before:
                 self._begins = evaluates
@@ -129,7 +129,7 @@ class Confusion(ColumnRule):
                 if evaluates or not self._evaluated:
                     self._add(step, mode, mode_step, list(upcoming[1]))
                 upcoming = next(groups, None)
-        if block.trial.loaded_all_steps and self._is_last(block):
+        if frame.trial.loaded_all_steps and self._is_last(frame):
             yield from self._verdict()
 
     def finish(self) -> Iterable[Finding]:
@@ -152,8 +152,8 @@ class Confusion(ColumnRule):
 
     # ---- inside
 
-    def _is_last(self, block: Frame) -> bool:
-        return bool(len(block)) and int(block.steps[-1]) == block.trial.steps()[-1]
+    def _is_last(self, frame: Frame) -> bool:
+        return bool(len(frame)) and int(frame.steps[-1]) == frame.trial.steps()[-1]
 
     def _add(
         self,

@@ -13,8 +13,8 @@ from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugValueError, TensorUnavailableForStep
-from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.html.xgboost_page import XgboostRun, xgboost_page
+from smdebug.rules.rule import Rule
 from smdebug.storage.stores.base import open_store
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _IMPORTANCE = re.compile(r"^feature_importance/([^/]+)/(.+)$", re.DOTALL)
 _SHAP, _HYPERPARAMETERS = "average_shap/", "hyperparameters/"
 
 
-class CreateXgboostReport(ColumnRule):
+class CreateXgboostReport(Rule):
     """Writes a page about a training with XGBoost when it has ended: one HTML file, nothing else.
 
     The page shows each metric by round, the confusion matrix and how sure the model is (or how
@@ -98,16 +98,16 @@ class CreateXgboostReport(ColumnRule):
         self._importances.clear()
         self._shap.clear()
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
+    def check(self, frame: Frame) -> Iterable[Finding]:
         """Keeps the metrics of all rounds, and of the features what the last round says."""
-        table = self.table(block, "mean", self.metrics)
+        table = self.read(frame, "mean", self.metrics)
         for place, column in _of_one_worker(table):
             known = table.present[:, place]
             curve = self._curves.setdefault(column, {})
             values = table.values[known, place].tolist()
             curve.update(zip(table.steps[known].tolist(), values, strict=True))
-        self._importances = self._newest(block, self.importances) or self._importances
-        self._shap = self._newest(block, self.shap) or self._shap
+        self._importances = self._newest(frame, self.importances) or self._importances
+        self._shap = self._newest(frame, self.shap) or self._shap
         return ()
 
     def finish(self) -> Iterable[Finding]:
@@ -132,8 +132,8 @@ class CreateXgboostReport(ColumnRule):
         path = Path(self.report_path).expanduser()
         return open_store(str(path.parent)), path.name
 
-    def _newest(self, block: Frame, choice: TensorChoice) -> dict[str, float]:
-        table = self.table(block, "mean", choice)
+    def _newest(self, frame: Frame, choice: TensorChoice) -> dict[str, float]:
+        table = self.read(frame, "mean", choice)
         if not len(table.steps):
             return {}
         columns = [

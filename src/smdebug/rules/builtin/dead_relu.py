@@ -106,17 +106,17 @@ class DeadRelu(UnitRule):
             f"{self.threshold_inactivity:g} % of the samples"
         )
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
+    def check(self, frame: Frame) -> Iterator[Finding]:
         """Counts where units are active, and zeros where the outputs were not saved."""
-        yield from super().judge(block)
-        yield from self._judge_zeros(block)
+        yield from super().check(frame)
+        yield from self._judge_zeros(frame)
 
-    def _judge_zeros(self, block: Frame) -> Iterator[Finding]:
-        cells = block.where_saved(self.outputs)
+    def _judge_zeros(self, frame: Frame) -> Iterator[Finding]:
+        cells = frame.where_saved(self.outputs)
         reduced = cells.present & ~cells.has_value
         if not reduced.any() or not self.threshold_inactivity:
             return
-        zeros, known = self.numbers(block, "zeros", cells, self.outputs, reduced)
+        zeros, known = self.read_cells(cells, "zeros", self.outputs, reduced)
         sizes = cells.sizes()
         for row, place in np.argwhere(known & (sizes > 0)).tolist():
             column, step = cells.columns[place], int(cells.steps[row])
@@ -126,6 +126,6 @@ class DeadRelu(UnitRule):
                 self._zeros[column] = (share, size, before[2] + 1)
                 continue
             percent = 100.0 * (1 - (1 - share / size) * 100 / self.threshold_inactivity)
-            if self.begins(("zeros", column), percent > self.threshold_layer, step):
+            if self.started(("zeros", column), percent > self.threshold_layer, step):
                 message = f"At least {self.sentence(column.tensor, percent)}"
-                yield self.finding(block, step, message, column, percent, self.threshold_layer)
+                yield self.finding(frame, step, message, column, percent, self.threshold_layer)

@@ -9,8 +9,8 @@ import numpy as np
 from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
-from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.non_finite import CLUES, COUNTS, MEASURED, masked_cells, non_finite_cells
+from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from smdebug.trials.trial import Trial
 
 
-class ExplodingTensor(ColumnRule):
+class ExplodingTensor(Rule):
     """Fires when a tensor holds a value that is not finite: NaN or infinity.
 
     It reads the saved counts `nans` and `infs`. Where they are missing, a min, max, mean, std, l1,
@@ -72,12 +72,12 @@ class ExplodingTensor(ColumnRule):
             TensorRequirement(CollectionKeys.WEIGHTS, COUNTS),
         )
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
+    def check(self, frame: Frame) -> Iterable[Finding]:
         """Looks for NaN and infinity in every chosen tensor."""
-        found = non_finite_cells(self, block, self.tensors)
+        found = non_finite_cells(self, frame, self.tensors)
         holds, counts = (found.nan, found.nans) if self.only_nan else (found.bad, found.counted)
         if not self._is_told:
-            holds = holds & ~masked_cells(self, block, self.tensors, found)
+            holds = holds & ~masked_cells(self, frame, self.tensors, found)
         table = found.table.with_values(counts, found.known)
         what = "NaN" if self.only_nan else "NaN or infinite"
 
@@ -87,4 +87,4 @@ class ExplodingTensor(ColumnRule):
             are = "is" if value == 1 else "are"
             return f"{column.tensor} has exploded: {value:.0f} of its elements {are} {what}"
 
-        return self.hits(block, table, holds, sentence, 0.0)
+        return self.findings_where(frame, table, holds, sentence, 0.0)

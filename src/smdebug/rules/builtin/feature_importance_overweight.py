@@ -10,7 +10,7 @@ import numpy as np
 from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 from smdebug.trials.frame import Column, Frame
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _KIND = re.compile(r"^(.*?feature_importance/[^/]+)/")
 _ROUNDING = 1e-9
 
 
-class FeatureImportanceOverweight(ColumnRule):
+class FeatureImportanceOverweight(Rule):
     """Fires when a few features have nearly all the importance.
 
     For each kind of importance (`feature_importance/weight/...`, `feature_importance/gain/...`) and
@@ -71,9 +71,9 @@ class FeatureImportanceOverweight(ColumnRule):
         super().start_over()
         self._later_round = False
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
+    def check(self, frame: Frame) -> Iterable[Finding]:
         """Adds up the largest importances of every round."""
-        table = self.table(block, "sum", self.importances)
+        table = self.read(frame, "sum", self.importances)
         later = table.steps > 0
         self._later_round = self._later_round or bool(later.any())
         present = table.present & later[:, None] & np.isfinite(table.values)
@@ -90,8 +90,8 @@ class FeatureImportanceOverweight(ColumnRule):
             largest = np.where(several, ordered[:, : self.nfeatures].sum(axis=1), ordered[:, 0])
             judged[:, place] = total > 0
             shares[:, place] = largest / np.where(total > 0, total, 1.0)
-        return self.hits(
-            block,
+        return self.findings_where(
+            frame,
             table.with_values(shares, judged, columns),
             shares > self.threshold + _ROUNDING,
             lambda column, value: (

@@ -12,7 +12,7 @@ from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.rules.builtin.weight_update_ratio import FROZEN, TrainingSteps
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 from smdebug.trials.frame import Column
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def gradient_names(parameter: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-class FrozenParameter(ColumnRule):
+class FrozenParameter(Rule):
     """Fires when a parameter that should train gets no gradient, or does not move in spite of one.
 
     It looks at weights and biases at steps of mode TRAIN, and, until the first of them, at those
@@ -112,19 +112,19 @@ class FrozenParameter(ColumnRule):
         self._training = TrainingSteps()
         self._workers.clear()
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
+    def check(self, frame: Frame) -> Iterator[Finding]:
         """Follows every parameter from step to step."""
-        steps = sorted(self._training.of(block))
-        frozen = block.trial.collections().get(FROZEN)
-        cells = block.where_saved(
+        steps = sorted(self._training.of(frame))
+        frozen = frame.trial.collections().get(FROZEN)
+        cells = frame.where_saved(
             lambda name: self.parameters(name) and not (frozen is not None and frozen.matches(name))
         )
-        laid = [self.numbers(block, name, cells, self.parameters) for name in _VALUES]
+        laid = [self.read_cells(cells, name, self.parameters) for name in _VALUES]
         values = np.stack([each for each, _ in laid], axis=-1)
         known = np.stack([each for _, each in laid], axis=-1)
-        gradients = block.where_saved(self.gradients)
-        sizes, sized = self._sizes(block, gradients)
-        expects = _expected(block)
+        gradients = frame.where_saved(self.gradients)
+        sizes, sized = self._sizes(frame, gradients)
+        expects = _expected(frame)
         for worker in sorted({column.worker for column in cells.columns} | set(self._workers)):
             state = self._workers.setdefault(worker, _Parameters(self.patience))
             state.add([each for each in cells.columns if each.worker == worker], self.biases)
@@ -137,33 +137,33 @@ class FrozenParameter(ColumnRule):
             for row, step in enumerate(steps):
                 state.take_values(numbers[row], given[row] == 1, saved[row] == 1)
                 state.take_gradients(slopes[row], measured[row] == 1, absent[row])
-                yield from self._told(block, step, worker, state)
+                yield from self._told(frame, step, worker, state)
 
-    def _sizes(self, block: Frame, gradients: Frame) -> tuple[Floats, Bools]:
+    def _sizes(self, frame: Frame, gradients: Frame) -> tuple[Floats, Bools]:
         """How large each gradient is, by the first of some reductions, and where one was saved."""
-        sizes, found = self.numbers(block, _GRADIENTS[0], gradients, self.gradients)
+        sizes, found = self.read_cells(gradients, _GRADIENTS[0], self.gradients)
         for name in _GRADIENTS[1:]:
-            more, known = self.numbers(block, name, gradients, self.gradients, ~found)
+            more, known = self.read_cells(gradients, name, self.gradients, ~found)
             sizes, found = np.where(known, more, sizes), found | known
         return sizes, found
 
-    def _told(self, block: Frame, step: int, worker: str, state: _Parameters) -> Iterator[Finding]:
+    def _told(self, frame: Frame, step: int, worker: str, state: _Parameters) -> Iterator[Finding]:
         for about, holds, counts in state.verdicts():
             for place in np.flatnonzero(holds | state.holding[about]).tolist():
                 column, count = state.columns[place], float(counts[place])
-                if self.begins((about, column), bool(holds[place]), step):
+                if self.started((about, column), bool(holds[place]), step):
                     message = f"{column.tensor} {_SAID[about].format(count)}"
                     yield self.finding(
-                        block, step, message, column, count, float(self.patience), about
+                        frame, step, message, column, count, float(self.patience), about
                     )  # fmt: skip
             state.holding[about] = holds
         limit = _LONG * self.patience
-        if self.begins(("nobody", worker), state.nobody >= limit, step):
+        if self.started(("nobody", worker), state.nobody >= limit, step):
             message = (
                 f"no parameter of {worker} has moved at {state.nobody} saved steps in a row, in "
                 "spite of its gradients; does the optimizer step, and is the learning rate above 0?"
             )
-            found = self.finding(block, step, message, None, float(state.nobody), float(limit))
+            found = self.finding(frame, step, message, None, float(state.nobody), float(limit))
             yield dataclasses.replace(found, worker=worker)
 
 
@@ -294,9 +294,9 @@ def _gradients_of(column: Column) -> tuple[Column, ...]:
     return tuple(Column(name, column.worker) for name in gradient_names(column.tensor))
 
 
-def _expected(block: Frame) -> Callable[[str], bool]:
+def _expected(frame: Frame) -> Callable[[str], bool]:
     """Tells of which parameters the run would have saved a gradient, had there been one."""
-    collections = block.trial.collections()
+    collections = frame.trial.collections()
     gradients = collections.get(CollectionKeys.GRADIENTS)
     by_name = any(
         name.startswith("gradient")

@@ -8,7 +8,7 @@ import numpy as np
 
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 from smdebug.rules.spikes import SpikeLimits, beginnings
 from smdebug.trials.frame import Column
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FLOOR = 0.2
 
 
-class GradientSpike(ColumnRule):
+class GradientSpike(Rule):
     """Fires when the norm of all gradients of a worker is far above what it was.
 
     The norm is the root of the sum of the squared l2 norms of its gradients; one that was not saved
@@ -77,13 +77,13 @@ class GradientSpike(ColumnRule):
         self._limits.clear()
         self._last.clear()
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
+    def check(self, frame: Frame) -> Iterator[Finding]:
         """Compares the norm of all gradients with what it was."""
-        table = self.table(block, "l2", self.gradients)
+        table = self.read(frame, "l2", self.gradients)
         for worker in sorted({column.worker for column in table.columns}):
-            yield from self._judge_worker(block, table, worker)
+            yield from self._judge_worker(frame, table, worker)
 
-    def _judge_worker(self, block: Frame, table: Frame, worker: str) -> Iterator[Finding]:
+    def _judge_worker(self, frame: Frame, table: Frame, worker: str) -> Iterator[Finding]:
         rows = np.flatnonzero(
             table.present[:, [column.worker == worker for column in table.columns]].any(axis=1)
         )
@@ -97,7 +97,7 @@ class GradientSpike(ColumnRule):
             value, limit = float(total[place]), float(limits[place])
             tensor = names[_grown_most(norms[place] / value, norms[place + 1] / value)]
             yield self.finding(
-                block,
+                frame,
                 int(steps[place]),
                 f"the norm of all gradients has jumped to {value:.4g}, where {limit:.4g} was the "
                 f"most that the steps before allow; {tensor} grew most",

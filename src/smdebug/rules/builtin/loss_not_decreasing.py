@@ -8,9 +8,9 @@ import numpy as np
 
 from smdebug.config import validation
 from smdebug.mode_keys import ModeKeys
-from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.courses import Course
 from smdebug.rules.losses import Rounds, by_mode, choose_losses, is_validation
+from smdebug.rules.rule import Rule
 from smdebug.storage.findings import Finding
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _JUDGED = (ModeKeys.EVAL, ModeKeys.TRAIN, ModeKeys.GLOBAL)
 _FLAT_FACTOR = 10
 
 
-class LossNotDecreasing(ColumnRule):
+class LossNotDecreasing(Rule):
     """Fires when a loss does not go down.
 
     Asked about one step (`invoke_at_step`, `invoke_rule`), it compares two values: it fires when
@@ -114,17 +114,17 @@ class LossNotDecreasing(ColumnRule):
         self._rounds.clear()
         self._compared.clear()
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
+    def check(self, frame: Frame) -> Iterator[Finding]:
         """Compares every loss with what it was."""
-        table = self.table(block, "mean", self.losses, self.mode or ModeKeys.GLOBAL)
+        table = self.read(frame, "mean", self.losses, self.mode or ModeKeys.GLOBAL)
         if self.mode is ModeKeys.GLOBAL:
-            yield from self._judge_series(block, self.mode, table, table.steps)
+            yield from self._judge_series(frame, self.mode, table, table.steps)
             return
-        for mode, part in by_mode(block, table).items():
+        for mode, part in by_mode(frame, table).items():
             if mode in _JUDGED:
-                yield from self._judge_series(block, mode, part, part.mode_steps)
+                yield from self._judge_series(frame, mode, part, part.mode_steps)
         if self.mode is not ModeKeys.TRAIN:
-            for done in self._rounds.add(block, table):
+            for done in self._rounds.add(frame, table):
                 yield from self._judge_evaluation(done)
 
     def finish(self) -> Iterator[Finding]:
@@ -150,7 +150,7 @@ class LossNotDecreasing(ColumnRule):
     # ---- steps
 
     def _judge_series(
-        self, block: Frame, mode: ModeKeys, table: Frame, numbers: Ints
+        self, frame: Frame, mode: ModeKeys, table: Frame, numbers: Ints
     ) -> Iterator[Finding]:
         for place, column in enumerate(table.columns):
             rows = np.flatnonzero(table.present[:, place])
@@ -166,7 +166,7 @@ class LossNotDecreasing(ColumnRule):
                     course.reported = True
                     message = f"{column.tensor} {_said(verdict)}"
                     yield self.finding(
-                        block, int(steps[row]), message, column, verdict.now, verdict.before
+                        frame, int(steps[row]), message, column, verdict.now, verdict.before
                     )
 
     def _compare(self, key: object, numbers: Ints, values: Floats) -> tuple[Bools, Floats]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.mode_keys import ModeKeys
-from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.losses import Rounds, by_mode, choose_losses, is_validation
+from smdebug.rules.rule import Rule
 from smdebug.rules.spikes import SpikeLimits, beginnings
 from smdebug.storage.findings import Finding
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _FLOOR = 0.05
 
 
-class LossSpike(ColumnRule):
+class LossSpike(Rule):
     """Fires when a loss is far above the values before it, or no longer finite.
 
     A value is compared with the last `window` saved values of the same tensor, worker and mode:
@@ -86,13 +86,13 @@ class LossSpike(ColumnRule):
         self._limits.clear()
         self._rounds.clear()
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
+    def check(self, frame: Frame) -> Iterator[Finding]:
         """Compares every loss with those before it."""
-        table = self.table(block, "mean", self.losses)
-        for mode, part in by_mode(block, table).items():
+        table = self.read(frame, "mean", self.losses)
+        for mode, part in by_mode(frame, table).items():
             if mode in (ModeKeys.TRAIN, ModeKeys.GLOBAL):
-                yield from self._judge_steps(block, mode, part)
-        for done in self._rounds.add(block, table):
+                yield from self._judge_steps(frame, mode, part)
+        for done in self._rounds.add(frame, table):
             yield from self._judge_evaluation(done)
 
     def finish(self) -> Iterator[Finding]:
@@ -100,7 +100,7 @@ class LossSpike(ColumnRule):
         for done in self._rounds.end():
             yield from self._judge_evaluation(done)
 
-    def _judge_steps(self, block: Frame, mode: ModeKeys, table: Frame) -> Iterator[Finding]:
+    def _judge_steps(self, frame: Frame, mode: ModeKeys, table: Frame) -> Iterator[Finding]:
         for place, column in enumerate(table.columns):
             if is_validation(column.tensor):
                 continue
@@ -113,14 +113,14 @@ class LossSpike(ColumnRule):
             for where in beginnings(self, key, steps, holds):
                 value, limit = float(values[where]), float(limits[where])
                 message = f"{column.tensor} {self._said(value, limit)}"
-                yield self.finding(block, int(steps[where]), message, column, value, limit)
+                yield self.finding(frame, int(steps[where]), message, column, value, limit)
 
     def _judge_evaluation(self, done: Round) -> Iterator[Finding]:
         column, value, key = done.column, done.validation, (ModeKeys.EVAL, done.column)
         follows = self._limits.begun(key)
         limit = float(self._limits.add(key, np.array([value]))[0])
         holds = value > limit if math.isfinite(value) else follows
-        if self.begins(key, holds, done.known.step):
+        if self.started(key, holds, done.known.step):
             message = (
                 f"{column.tensor} in the evaluation of steps {done.first} to {done.last} "
                 f"{self._said(value, limit)}"

@@ -13,7 +13,7 @@ import numpy as np
 from smdebug.config import validation
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugValueError
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ _WINDOW_TOKENS = 1000
 _NO_TEXT = re.compile("token_type|segment|position", re.IGNORECASE)
 
 
-class NLPSequenceRatio(ColumnRule):
+class NLPSequenceRatio(Rule):
     """Fires when a token makes up too much of the sequences: padding, or words that are not known.
 
     For each token and at each step, the share is taken over the last steps that together hold at
@@ -102,9 +102,9 @@ class NLPSequenceRatio(ColumnRule):
         self._windows.clear()
         self._judged_any = False
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
+    def check(self, frame: Frame) -> Iterable[Finding]:
         """Compares the share of every token with its limit."""
-        counts = self._raw_counts(block) if self._needs_raw else self._zero_counts(block)
+        counts = self._raw_counts(frame) if self._needs_raw else self._zero_counts(frame)
         for (step, tensor), group in groupby(counts, lambda each: (each.step, each.tensor)):
             of_step = list(group)
             added = _Counts(
@@ -113,10 +113,10 @@ class NLPSequenceRatio(ColumnRule):
                 sum(each.tokens for each in of_step),
                 np.sum([each.counts for each in of_step], axis=0),
             )
-            window = self._windows.setdefault((tensor, block.mode_at(step)[0]), deque())
+            window = self._windows.setdefault((tensor, frame.mode_at(step)[0]), deque())
             window.append(added)
             _drop_old(window)
-            yield from self._look_at(block, window)
+            yield from self._look_at(frame, window)
 
     def missing(self) -> str:
         """Why nothing could be judged."""
@@ -135,8 +135,8 @@ class NLPSequenceRatio(ColumnRule):
         asked_for = any(pattern.search(tensor) for pattern in self._patterns)
         return asked_for or _NO_TEXT.search(tensor) is None
 
-    def _zero_counts(self, block: Frame) -> Iterator[_Counts]:
-        table = self.table(block, "zeros", self.sequences)
+    def _zero_counts(self, frame: Frame) -> Iterator[_Counts]:
+        table = self.read(frame, "zeros", self.sequences)
         sizes = table.sizes()
         for row, step in enumerate(table.steps.tolist()):
             order = sorted(range(len(table.columns)), key=lambda each: table.columns[each])
@@ -146,15 +146,15 @@ class NLPSequenceRatio(ColumnRule):
                     zeros = np.array([table.values[row, place]])
                     yield _Counts(step, tensor, int(sizes[row, place]), zeros)
 
-    def _raw_counts(self, block: Frame) -> Iterator[_Counts]:
-        for _, group in groupby(self.raw(block, self.sequences), lambda value: value.step):
+    def _raw_counts(self, frame: Frame) -> Iterator[_Counts]:
+        for _, group in groupby(self.read_raw(frame, self.sequences), lambda value: value.step):
             for value in sorted(group, key=lambda value: value.column):
                 array, tensor = value.array, value.column.tensor
                 if array.size and array.dtype.kind not in "USO" and self._wanted(tensor):
                     counts = np.array([(array == token).sum() for token in self.limits])
                     yield _Counts(value.step, tensor, array.size, counts)
 
-    def _look_at(self, block: Frame, window: deque[_Counts]) -> Iterator[Finding]:
+    def _look_at(self, frame: Frame, window: deque[_Counts]) -> Iterator[Finding]:
         tokens = sum(each.tokens for each in window)
         if tokens < _WINDOW_TOKENS:
             return
@@ -162,14 +162,14 @@ class NLPSequenceRatio(ColumnRule):
         step, tensor = window[-1].step, window[-1].tensor
         percents = 100 * np.sum([each.counts for each in window], axis=0) / tokens
         for (token, limit), percent in zip(self.limits.items(), percents.tolist(), strict=True):
-            key = (tensor, block.mode_at(step)[0], token)
-            if self.begins(key, percent > limit, step):
+            key = (tensor, frame.mode_at(step)[0], token)
+            if self.started(key, percent > limit, step):
                 message = (
                     f"{percent:.3g} % of the last {tokens} tokens in {tensor} are the token "
                     f"{token:g}, above {limit:.3g} %: much work goes into a token that says little"
                 )
                 # Of all workers together, so of none.
-                found = self.finding(block, step, message, None, percent, limit)
+                found = self.finding(frame, step, message, None, percent, limit)
                 yield replace(found, tensor=tensor, about=f"token {token:g}")
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
-from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.non_finite import CLUES, COUNTS, DATA, MEASURED, masked_cells, non_finite_cells
+from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,7 +53,7 @@ def _is_gradient(tensor: str) -> bool:
     return tensor.startswith("gradient")
 
 
-class NonFinite(ColumnRule):
+class NonFinite(Rule):
     """Names the first tensor of a step, in the order of computation, that is NaN or infinite.
 
     Where one tensor is NaN, soon all are. The one that was computed first, forward or backward, is
@@ -105,25 +105,25 @@ class NonFinite(ColumnRule):
         super().start_over()
         self._workers.clear()
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
+    def check(self, frame: Frame) -> Iterable[Finding]:
         """Looks for the first tensor of every step of every worker."""
-        cells = non_finite_cells(self, block, self.tensors)
+        cells = non_finite_cells(self, frame, self.tensors)
         table = cells.table
         waiting = any(each.ill or each.gradients for each in self._workers.values())
         if not cells.bad.any() and not waiting:
             return
-        positions, masked = table.positions, masked_cells(self, block, self.tensors, cells)
+        positions, masked = table.positions, masked_cells(self, frame, self.tensors, cells)
         for worker in dict.fromkeys(column.worker for column in table.columns):
             mine = [place for place, each in enumerate(table.columns) if each.worker == worker]
             state = self._workers.setdefault(worker, _Worker())
             for row in range(len(table.steps)):
                 if state.ill or state.gradients or cells.bad[row, mine].any():
                     order = np.array(mine)[np.argsort(positions[row, mine], kind="stable")]
-                    yield from self._judge_step(block, row, order, cells, masked[row], state)
+                    yield from self._judge_step(frame, row, order, cells, masked[row], state)
 
     def _judge_step(
         self,
-        block: Frame,
+        frame: Frame,
         row: int,
         order: Ints,
         cells: NonFiniteCells,
@@ -138,12 +138,12 @@ class NonFinite(ColumnRule):
         )
         saved = [columns[place] for place in order if cells.known[row, place]]
         state.take(bad, saved, self.gradient_patience)
-        if self.begins(columns[order[0]].worker, bool(state.ill), step):
+        if self.started(columns[order[0]].worker, bool(state.ill), step):
             place = columns.index(bad[0])
             count = float(cells.counted[row, place])
             message = _message(cells, row, place, len(bad) - 1, _only_gradients(bad))
             yield self.finding(
-                block, step, message, bad[0], None if np.isnan(count) else count, 0.0
+                frame, step, message, bad[0], None if np.isnan(count) else count, 0.0
             )  # fmt: skip
 
 

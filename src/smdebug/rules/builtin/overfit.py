@@ -110,7 +110,7 @@ class Overfit(RoundRule):
         gap = gap.wider(done) if ratio > self.ratio_threshold else _Gap()
         self._in_a_row[done.column] = gap
         holds = gap.evaluations >= self.patience and gap.is_more_than_chance
-        if self.begins(done.column, holds, moment.step):
+        if self.started(done.column, holds, moment.step):
             message = (
                 f"{done.column.tensor} is {done.validation:.4g} in the evaluation of steps "
                 f"{done.first} to {done.last}, {ratio:.0%} above the {done.train:.4g} of the "

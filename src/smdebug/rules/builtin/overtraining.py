@@ -101,7 +101,7 @@ class Overtraining(RoundRule):
             train.since >= self.patience_train and validation.since >= self.patience_validation
         )  # fmt: skip
         moment = done.known
-        if self.begins(done.column, holds, moment.step):
+        if self.started(done.column, holds, moment.step):
             message = (
                 f"{done.column.tensor} has not got better in training for {train.since} rounds nor "
                 f"in the last {validation.since} evaluations: their best mean is "

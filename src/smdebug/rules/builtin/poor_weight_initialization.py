@@ -14,8 +14,8 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import ShapeUnavailableForStep
 from smdebug.mode_keys import ModeKeys
-from smdebug.rules.column_rule import ColumnRule
 from smdebug.rules.losses import by_mode
+from smdebug.rules.rule import Rule
 from smdebug.trials.frame import Column
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class _Start:
     equal: int = 0
 
 
-class PoorWeightInitialization(ColumnRule):
+class PoorWeightInitialization(Rule):
     """Fires when a model begins with weights that it can hardly learn from.
 
     Looked at are the first `steps` saved steps of training that hold inputs of activations,
@@ -169,23 +169,23 @@ class PoorWeightInitialization(ColumnRule):
             return missing
         return (
             f"the run has neither the variance of {self.inputs.described} nor the std of "
-            f"{self.gradients.described}. {self._remedy()}"
+            f"{self.gradients.described}. {self.remedy()}"
         )
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
+    def check(self, frame: Frame) -> Iterator[Finding]:
         """Looks at the first saved steps."""
         if self._looked >= self.steps:
             return
-        cells = {choice: block.where_saved(choice) for choice in self._looked_at}
-        parts = [part for each in cells.values() for part in _training(block, each)]
+        cells = {choice: frame.where_saved(choice) for choice in self._looked_at}
+        parts = [part for each in cells.values() for part in _training(frame, each)]
         steps = sorted({step for part in parts for step in part.steps.tolist()})
-        losses = self._losses(block)
+        losses = self._losses(frame)
         for step in steps[: self.steps - self._looked]:
             self._looked += 1
             while losses and losses[0][0] <= step:
                 _, worker, value = losses.popleft()
                 self._start(worker).since.append(value)
-            yield from self._judge_step(block, step, cells)
+            yield from self._judge_step(frame, step, cells)
         if self._looked < self.steps:
             for _, worker, value in losses:
                 self._start(worker).since.append(value)
@@ -195,20 +195,20 @@ class PoorWeightInitialization(ColumnRule):
     def _start(self, worker: str) -> _Start:
         return self._starts.setdefault(worker, _Start())
 
-    def _losses(self, block: Frame) -> deque[tuple[int, str, float]]:
+    def _losses(self, frame: Frame) -> deque[tuple[int, str, float]]:
         """Step, worker and value of the losses of training."""
         found = []
-        for table in _training(block, self.table(block, "mean", self.losses)):
+        for table in _training(frame, self.read(frame, "mean", self.losses)):
             for row, place in np.argwhere(table.present).tolist():
                 value = float(table.values[row, place])
                 found.append((int(table.steps[row]), table.columns[place].worker, value))
         return deque(sorted(found))
 
     def _judge_step(
-        self, block: Frame, step: int, cells: dict[TensorChoice, Frame]
+        self, frame: Frame, step: int, cells: dict[TensorChoice, Frame]
     ) -> Iterator[Finding]:
         inputs, gradients, weights = (
-            self._at(block, step, choice, each, self._looked_at[choice])
+            self._at(frame, step, choice, each, self._looked_at[choice])
             for choice, each in cells.items()
         )
         for worker in sorted({*inputs, *gradients, *weights}):
@@ -218,7 +218,7 @@ class PoorWeightInitialization(ColumnRule):
                 start.since.clear()
             if worker in weights and not start.weights:
                 start.weights = True
-                matrices = _matrices(block, step, worker, weights[worker])
+                matrices = _matrices(frame, step, worker, weights[worker])
                 start.problem = _of_weights(matrices)
             problems = [
                 start.problem,
@@ -228,15 +228,15 @@ class PoorWeightInitialization(ColumnRule):
             stalled = _has_stalled(start.losses, self.patience)
             found = [each for each in problems if each and (stalled or not each.if_stalled)]
             # What began badly did so once: there is nothing to find anew.
-            if found and self.begins(worker, True, step):
+            if found and self.started(worker, True, step):
                 problem, column = found[0], Column(found[0].tensor, worker)
                 yield self.finding(
-                    block, step, problem.message, column, problem.value, problem.threshold
+                    frame, step, problem.message, column, problem.value, problem.threshold
                 )  # fmt: skip
 
     def _at(
         self,
-        block: Frame,
+        frame: Frame,
         step: int,
         choice: TensorChoice,
         cells: Frame,
@@ -247,7 +247,7 @@ class PoorWeightInitialization(ColumnRule):
         where[cells.steps == step] = True
         numbers, known = [], cells.present & where
         for name in names:
-            values, here = self.numbers(block, name, cells, choice, where)
+            values, here = self.read_cells(cells, name, choice, where)
             numbers.append(values)
             known = known & here
         rows, places = np.nonzero(known)
@@ -304,13 +304,13 @@ class PoorWeightInitialization(ColumnRule):
         )  # fmt: skip
 
 
-def _training(block: Frame, table: Frame) -> list[Frame]:
+def _training(frame: Frame, table: Frame) -> list[Frame]:
     """The parts of a table that are training."""
-    return [part for mode, part in by_mode(block, table).items() if mode in _JUDGED]
+    return [part for mode, part in by_mode(frame, table).items() if mode in _JUDGED]
 
 
 def _matrices(
-    block: Frame, step: int, worker: str, weights: dict[str, list[float]]
+    frame: Frame, step: int, worker: str, weights: dict[str, list[float]]
 ) -> dict[str, list[float]]:
     """The weights with at least two axes; none when no element of any is alike."""
     if not any(_are_alike(*numbers) for numbers in weights.values()):
@@ -318,7 +318,7 @@ def _matrices(
     found = {}
     for name, numbers in weights.items():
         try:
-            shape = block.trial.tensor(name).shape(step, worker=worker)
+            shape = frame.trial.tensor(name).shape(step, worker=worker)
         except ShapeUnavailableForStep:
             continue
         if sum(length > 1 for length in shape) > 1:

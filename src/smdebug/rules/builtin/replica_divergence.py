@@ -8,7 +8,7 @@ import numpy as np
 
 from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _COMPARED = ("min", "max", "mean", "l2")
 
 
-class ReplicaDivergence(ColumnRule):
+class ReplicaDivergence(Rule):
     """Fires when workers that should hold the same weights do not.
 
     With data parallelism every worker has a replica of the model, and all of them get the same
@@ -84,10 +84,10 @@ class ReplicaDivergence(ColumnRule):
     def _remedy(self) -> str:
         return f'Hook(include_workers="all", rules=["{self.rule_name}"]) saves what it needs'
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
+    def check(self, frame: Frame) -> Iterable[Finding]:
         """Compares every tensor between the workers."""
-        table, seen = block.where_saved(self.tensors), self.tensors.seen
-        laid = [self.numbers(block, name, table, self.tensors) for name in _COMPARED]
+        table, seen = frame.where_saved(self.tensors), self.tensors.seen
+        laid = [self.read_cells(table, name, self.tensors) for name in _COMPARED]
         self._saved = self._saved or self.tensors.seen
         values = np.stack([each for each, _ in laid], axis=-1)
         known = np.stack([each for _, each in laid], axis=-1)
@@ -98,7 +98,7 @@ class ReplicaDivergence(ColumnRule):
             )
         compared = table.with_values(apart, ~np.isnan(apart))
         self.tensors.seen = seen or bool(compared.present.any())
-        return self.hits(block, compared, beyond, self._sentence, self.rtol)
+        return self.findings_where(frame, compared, beyond, self._sentence, self.rtol)
 
     def _sentence(self, column: Column, value: float) -> str:
         return (

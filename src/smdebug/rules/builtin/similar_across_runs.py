@@ -13,7 +13,7 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.reductions import REDUCTION_NAMES
-from smdebug.rules.column_rule import ColumnRule, blocks_of, frame_of_steps
+from smdebug.rules.rule import Rule, frame_of_steps, rule_frames
 from smdebug.trials.create import create_trial
 from smdebug.trials.trial import Trial
 
@@ -30,7 +30,7 @@ _RTOL, _ATOL = 1e-5, 1e-8
 _SAVED = ("min", "max", "mean", "l2")
 
 
-class SimilarAcrossRuns(ColumnRule):
+class SimilarAcrossRuns(Rule):
     """Fires when a tensor differs between the run and another one at the same step.
 
     Tensors are paired by name, global step, mode and worker; where both runs have one worker, its
@@ -91,13 +91,13 @@ class SimilarAcrossRuns(ColumnRule):
         return (
             f"{self.other_trial.name} has no step at which it saved one of the "
             f"{self.tensors.described} that {self.base_trial.name} saved at the same step. Save "
-            f"both runs with the same schedule; {self._remedy()}"
+            f"both runs with the same schedule; {self.remedy()}"
         )
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
-        """Compares the steps of a block as far as the other run has come."""
-        if len(block):
-            self._reached = int(block.steps[-1])
+    def check(self, frame: Frame) -> Iterator[Finding]:
+        """Compares the steps of a frame as far as the other run has come."""
+        if len(frame):
+            self._reached = int(frame.steps[-1])
         return self._catch_up()
 
     def idle(self, now: float) -> Iterator[Finding]:
@@ -113,7 +113,7 @@ class SimilarAcrossRuns(ColumnRule):
         super().invoke_at_step(step)
         for finding in self._catch_up():
             self._found.setdefault(finding.step, finding)
-        return super().invoke_at_step(step)
+        return bool(super().invoke_at_step(step))
 
     # ---- inside
 
@@ -129,7 +129,7 @@ class SimilarAcrossRuns(ColumnRule):
             passed = self._reached if other.loaded_all_steps else other.last_complete_step
             end = min(self._reached, passed)
             # What is kept is how far it went, never a value: the runs hold those.
-            for mine in blocks_of(self.base_trial, self._compared + 1, REDUCTION_NAMES):
+            for mine in rule_frames(self.base_trial, self._compared + 1, REDUCTION_NAMES):
                 steps = mine.steps[mine.steps <= end]
                 if not len(steps):
                     break
@@ -152,11 +152,12 @@ class SimilarAcrossRuns(ColumnRule):
         self._by_numbers(mine, theirs, here, there, here.present & ~raw, differences)
         # Most tensors neither differ nor did.
         places = {place for _, place in differences}
-        places |= {place for place, each in enumerate(here.columns) if not self.is_quiet(each)}
+        held = [not self.is_cooled_down(column) for column in here.columns]
+        places |= {place for place, holds in enumerate(held) if holds}
         for row, step in enumerate(here.steps.tolist()):
             for place in sorted(place for place in places if here.present[row, place]):
                 column, found = here.columns[place], differences.get((row, place))
-                if self.begins(column, found is not None, step) and found is not None:
+                if self.started(column, found is not None, step) and found is not None:
                     yield self.finding(
                         mine, step, self._sentence(column, found), column, found.size, found.allowed
                     )  # fmt: skip
@@ -240,7 +241,7 @@ def _opened(given: Any, wanted: bool) -> Trial | None:
     return create_trial(path) if wanted else None
 
 
-def _pairs(mine: Frame, theirs: Frame, block: Frame, other: Frame) -> tuple[Frame, Frame] | None:
+def _pairs(mine: Frame, theirs: Frame, frame: Frame, other: Frame) -> tuple[Frame, Frame] | None:
     """The cells that both tables have, laid out alike; None when there are none."""
     workers = [{column.worker for column in each.columns} for each in (mine, theirs)]
     alone = all(len(each) == 1 for each in workers)
@@ -254,7 +255,7 @@ def _pairs(mine: Frame, theirs: Frame, block: Frame, other: Frame) -> tuple[Fram
     steps = [
         step
         for step in np.intersect1d(mine.steps, theirs.steps).tolist()
-        if block.mode_at(step)[0] is other.mode_at(step)[0]
+        if frame.mode_at(step)[0] is other.mode_at(step)[0]
     ]
     if not places or not steps:
         return None
@@ -268,10 +269,10 @@ def _picked(table: Frame, steps: list[int], places: list[int]) -> Frame:
     return table.at(np.searchsorted(table.steps, steps), np.array(places))
 
 
-def _by_step(block: Frame, names: set[str]) -> Iterator[tuple[int, dict[Column, Array]]]:
+def _by_step(frame: Frame, names: set[str]) -> Iterator[tuple[int, dict[Column, Array]]]:
     """The tensors of these names, all of a step at a time."""
     for step, values in itertools.groupby(
-        block.select(names.__contains__).raw_values(), lambda each: each.step
+        frame.select(names.__contains__).raw_values(), lambda each: each.step
     ):
         yield step, {value.column: value.array for value in values}
 

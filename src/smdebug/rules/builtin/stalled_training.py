@@ -10,7 +10,7 @@ from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules.action.entries import entries_of
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 from smdebug.storage.findings import Finding
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from smdebug.trials.trial import Trial
 
 
-class StalledTrainingRule(ColumnRule):
+class StalledTrainingRule(Rule):
     """Fires when no new tensor has come for some time.
 
     While the job runs, the time since its last saved step is looked at; when no step has come at
@@ -75,17 +75,17 @@ class StalledTrainingRule(ColumnRule):
     def missing(self) -> str:
         """What the rule needed and did not find, in words."""
         seen = self._last is not None or self._told
-        return "" if seen else f"the run has no saved step. {self._remedy()}"
+        return "" if seen else f"the run has no saved step. {self.remedy()}"
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
+    def check(self, frame: Frame) -> Iterator[Finding]:
         """Looks at the time between saved steps."""
-        for step, time in zip(block.steps.tolist(), block.times.tolist(), strict=True):
+        for step, time in zip(frame.steps.tolist(), frame.times.tolist(), strict=True):
             gap = 0.0 if self._last is None else time - self._last
             if gap > self.threshold and not self._told:
                 # Each gap is one of its own, also right behind another.
                 self.note(step)
                 message = f"nothing came for {gap:.0f} s before step {step}: {self._limit()}"
-                yield self.finding(block, step, message, value=gap, threshold=self.threshold)
+                yield self.finding(frame, step, message, value=gap, threshold=self.threshold)
             self._last = time if self._last is None else max(self._last, time)
             self._told = False
 
@@ -97,10 +97,10 @@ class StalledTrainingRule(ColumnRule):
         if now - since <= self.threshold or self._told:
             return
         self._told = True
-        after = "since the job is watched" if self._last is None else f"after step {self._judged}"
+        after = "since the job is watched" if self._last is None else f"after step {self.last_step}"
         yield Finding(
             self.rule_name,
-            max(self._judged, 0),
+            max(self.last_step, 0),
             f"nothing has come for {now - since:.0f} s {after}: {self._limit()}",
             value=now - since,
             threshold=self.threshold,

@@ -8,7 +8,7 @@ import numpy as np
 
 from smdebug.config import validation
 from smdebug.exceptions import SMDebugValueError
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from smdebug.trials.trial import Trial
 
 
-class TensorVariance(ColumnRule):
+class TensorVariance(Rule):
     """Fires when the variance of the elements of a tensor is above or below a threshold.
 
     The variance is that of the population, mean((x - mean(x))**2), or the square of the saved std.
@@ -67,27 +67,27 @@ class TensorVariance(ColumnRule):
         """The variance of the chosen tensors."""
         return self.tensors.needs("tensor_variance", ("variance",))
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
+    def check(self, frame: Frame) -> Iterator[Finding]:
         """Compares the variance of every tensor with the thresholds."""
-        table = block.where_saved(self.tensors)
-        variance, known = self.numbers(block, "variance", table, self.tensors)
-        deviation, given = self.numbers(block, "std", table, self.tensors, ~known)
+        table = frame.where_saved(self.tensors)
+        variance, known = self.read_cells(table, "variance", self.tensors)
+        deviation, given = self.read_cells(table, "std", self.tensors, ~known)
         with np.errstate(over="ignore"):
             variance = np.where(given, np.square(deviation), variance)
         known = (known | given) & (table.sizes() != 1)
         variances = table.with_values(variance, known)
-        yield from self._beyond("max", self.max_threshold, variances, block)
-        yield from self._beyond("min", self.min_threshold, variances, block)
+        yield from self._beyond("max", self.max_threshold, variances, frame)
+        yield from self._beyond("min", self.min_threshold, variances, frame)
 
     def _beyond(
-        self, side: str, limit: float | None, table: Frame, block: Frame
+        self, side: str, limit: float | None, table: Frame, frame: Frame
     ) -> Iterable[Finding]:
         if limit is None:
             return ()
         holds = table.values > limit if side == "max" else table.values < limit
         what = "above" if side == "max" else "below"
-        return self.hits(
-            block,
+        return self.findings_where(
+            frame,
             table,
             holds,
             lambda column, value: (

@@ -9,7 +9,7 @@ import numpy as np
 from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _NODES = r"^trees/Node$"
 
 
-class TreeDepth(ColumnRule):
+class TreeDepth(Rule):
     """Fires when the tree of a round reaches a depth, which makes it likely to overfit.
 
     A tree reaches `depth` when `log2(largest node id) >= depth`. XGBoost numbers the nodes level by
@@ -54,12 +54,12 @@ class TreeDepth(ColumnRule):
         """The largest node id of each round."""
         return (TensorRequirement(CollectionKeys.TREES, reductions=("max",)),)
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
+    def check(self, frame: Frame) -> Iterable[Finding]:
         """Compares the depth of the tree of every round."""
-        table = self.table(block, "max", self.nodes)
+        table = self.read(frame, "max", self.nodes)
         depths = np.log2(np.maximum(table.values, 1))
-        return self.hits(
-            block,
+        return self.findings_where(
+            frame,
             table,
             depths >= self.depth,
             lambda _, value: (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.config import validation
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _COMPARED = ("min", "max", "mean", "l2")
 
 
-class UnchangedTensor(ColumnRule):
+class UnchangedTensor(Rule):
     """Fires when the last `num_steps` saved values of a tensor are all close to one another.
 
     Two values are close as `numpy.allclose` has it: |a - b| <= atol + rtol * |b| for all elements,
@@ -84,26 +84,26 @@ class UnchangedTensor(ColumnRule):
         self._numbers.clear()
         self._runs.clear()
 
-    def judge(self, block: Frame) -> Iterator[Finding]:
+    def check(self, frame: Frame) -> Iterator[Finding]:
         """Compares every tensor with what it was."""
-        table = block.where_saved(self.tensors)
+        table = frame.where_saved(self.tensors)
         raw = table.has_value
         if raw.any():
-            yield from self._judge_values(block)
+            yield from self._judge_values(frame)
         if (table.present & ~raw).any():
-            yield from self._judge_numbers(block, table, ~raw)
+            yield from self._judge_numbers(frame, table, ~raw)
 
     # ---- tensors
 
-    def _judge_values(self, block: Frame) -> Iterator[Finding]:
-        for step, column, array in self.raw(block, self.tensors):
+    def _judge_values(self, frame: Frame) -> Iterator[Finding]:
+        for step, column, array in self.read_raw(frame, self.tensors):
             if array.dtype.kind in "USO" or not array.size:
                 continue
             recent = self._values.setdefault(column, _Recent(self.num_steps - 1))
             alike = recent.take(array, self._all_close)
-            if self.begins(("values", column), alike >= self.num_steps, step):
+            if self.started(("values", column), alike >= self.num_steps, step):
                 yield self.finding(
-                    block, step, self._sentence(column), column, threshold=self.rtol
+                    frame, step, self._sentence(column), column, threshold=self.rtol
                 )  # fmt: skip
 
     def _all_close(self, now: Array, before: Array) -> bool:
@@ -124,10 +124,10 @@ class UnchangedTensor(ColumnRule):
 
     # ---- numbers
 
-    def _judge_numbers(self, block: Frame, table: Frame, where: Bools) -> Iterable[Finding]:
+    def _judge_numbers(self, frame: Frame, table: Frame, where: Bools) -> Iterable[Finding]:
         """Compares reductions: a column at a time, all of its steps at once."""
         laid = [
-            self.numbers(block, name, table, self.tensors, where) for name in _COMPARED
+            self.read_cells(table, name, self.tensors, where) for name in _COMPARED
         ]  # fmt: skip
         values = np.stack([np.where(known, each, np.nan) for each, known in laid], axis=-1)
         given = np.stack([known for _, known in laid], axis=-1)
@@ -137,8 +137,8 @@ class UnchangedTensor(ColumnRule):
             rows = np.flatnonzero(present[:, place])
             fresh = np.stack([values[rows, place], given[rows, place]], axis=1)
             holds[rows, place] = self._unchanged(table.columns[place], fresh)
-        return self.hits(
-            block,
+        return self.findings_where(
+            frame,
             table.with_values(table.values, present),
             holds,
             self._sentence,

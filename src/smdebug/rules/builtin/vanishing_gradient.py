@@ -10,7 +10,7 @@ import numpy as np
 from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from smdebug.trials.trial import Trial
 
 
-class VanishingGradient(ColumnRule):
+class VanishingGradient(Rule):
     """Fires when the mean of the absolute values of a gradient is below a threshold.
 
     The mean is that of the elements that have a gradient, where the run tells how many those are
@@ -59,17 +59,17 @@ class VanishingGradient(ColumnRule):
         super().start_over()
         self._first_step.clear()
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
+    def check(self, frame: Frame) -> Iterable[Finding]:
         """Compares every gradient with the threshold."""
-        table = self.table(block, "abs_mean", self.gradients)
+        table = self.read(frame, "abs_mean", self.gradients)
         for place, column in enumerate(table.columns):
             first = int(table.steps[np.argmax(table.present[:, place])])
             self._first_step[column.tensor] = min(first, self._first_step.get(column.tensor, first))
-        means = table.values / self._share(block, table)
+        means = table.values / self._share(frame, table)
         has_weight = [self._weight_since(column.tensor) for column in table.columns]
         judged = table.steps[:, None] < np.array(has_weight)
-        return self.hits(
-            block,
+        return self.findings_where(
+            frame,
             table,
             (means < self.threshold) & judged,
             lambda column, value: (
@@ -80,7 +80,7 @@ class VanishingGradient(ColumnRule):
             means,
         )
 
-    def _share(self, block: Frame, table: Frame) -> Floats:
+    def _share(self, frame: Frame, table: Frame) -> Floats:
         """The share of elements that are not zero; 1 where it is not known, or nothing is."""
         zeros, known = table.read("zeros")
         sizes = table.sizes()

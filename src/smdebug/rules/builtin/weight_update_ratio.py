@@ -14,7 +14,7 @@ from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import compute_reduction
-from smdebug.rules.column_rule import ColumnRule
+from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,18 +42,18 @@ class TrainingSteps:
     def __init__(self) -> None:
         self._trained = False
 
-    def of(self, block: Frame) -> set[int]:
-        """The training steps of a block, which follows the last one."""
+    def of(self, frame: Frame) -> set[int]:
+        """The training steps of a frame, which follows the last one."""
         found = set()
-        for step in block.steps.tolist():
-            mode, _ = block.mode_at(step)
+        for step in frame.steps.tolist():
+            mode, _ = frame.mode_at(step)
             self._trained = self._trained or mode is ModeKeys.TRAIN
             if mode is (ModeKeys.TRAIN if self._trained else ModeKeys.GLOBAL):
                 found.add(step)
         return found
 
 
-class WeightUpdateRatio(ColumnRule):
+class WeightUpdateRatio(Rule):
     """Fires when a weight moves too far or hardly at all: the size of its update against its own.
 
     The ratio is l2(w - v) / (l2(v) + epsilon), where w is a weight and v what it was at the
@@ -126,25 +126,25 @@ class WeightUpdateRatio(ColumnRule):
         self._small.clear()
         self._idle.clear()
 
-    def judge(self, block: Frame) -> Iterable[Finding]:
+    def check(self, frame: Frame) -> Iterable[Finding]:
         """Compares every weight with what it was."""
-        steps = self._training.of(block)
-        frozen = block.trial.collections().get(FROZEN)
+        steps = self._training.of(frame)
+        frozen = frame.trial.collections().get(FROZEN)
         # Weights of other modes are not even read, if all training steps are of one.
-        modes = {block.mode_at(step)[0] for step in steps}
+        modes = {frame.mode_at(step)[0] for step in steps}
         mode = ModeKeys.TRAIN if modes == {ModeKeys.TRAIN} else ModeKeys.GLOBAL
-        by_step = groupby(self.raw(block, self.weights, mode), lambda value: value.step)
+        by_step = groupby(self.read_raw(frame, self.weights, mode), lambda value: value.step)
         for step, values in by_step:
             moves: dict[str, list[_Move]] = {}
             for value in values:
                 intended = frozen is not None and frozen.matches(value.column.tensor)
-                move = None if step not in steps or intended else self._move(block, value)
+                move = None if step not in steps or intended else self._move(frame, value)
                 if move is not None:
                     moves.setdefault(value.column.worker, []).append(move)
             for worker, group in moves.items():
                 if self._was_updated(worker, group):
                     for move in group:
-                        yield from self._compare(block, step, *move)
+                        yield from self._compare(frame, step, *move)
 
     def _was_updated(self, worker: str, moves: list[_Move]) -> bool:
         """Whether anything moved; when nothing has for long enough, that counts too."""
@@ -152,9 +152,9 @@ class WeightUpdateRatio(ColumnRule):
         self._idle[worker] = self._idle.get(worker, 0) + 1 if still else 0
         return not still or self._idle[worker] >= IDLE_IN_A_ROW
 
-    def _move(self, block: Frame, value: RawValue) -> _Move | None:
+    def _move(self, frame: Frame, value: RawValue) -> _Move | None:
         """How far a weight has moved; None when there is nothing to compare it with."""
-        _, mode_step = block.mode_at(value.step)
+        _, mode_step = frame.mode_at(value.step)
         before = self._before(value, mode_step)
         ratio = None if before is None else self._ratio(value.array, before.array)
         if before is None or ratio is None:
@@ -162,21 +162,21 @@ class WeightUpdateRatio(ColumnRule):
         return _Move(value.column, before.step, ratio)
 
     def _compare(
-        self, block: Frame, step: int, column: Column, since: int, ratio: float
+        self, frame: Frame, step: int, column: Column, since: int, ratio: float
     ) -> Iterator[Finding]:
         small = self._small.get(column, 0) + 1 if ratio < self.small_threshold else 0
         self._small[column] = small
         told = f"the norm of its change since step {since} is {ratio:.3g} times its own"
-        if self.begins(("large", column), ratio > self.large_threshold, step):
+        if self.started(("large", column), ratio > self.large_threshold, step):
             yield self.finding(
-                block, step,
+                frame, step,
                 f"{column.tensor} moves too far: {told}, above {self.large_threshold:.3g}; the "
                 "learning rate may be too high",
                 column, ratio, self.large_threshold, "large",
             )  # fmt: skip
-        if self.begins(("small", column), small >= SMALL_IN_A_ROW, step):
+        if self.started(("small", column), small >= SMALL_IN_A_ROW, step):
             yield self.finding(
-                block, step,
+                frame, step,
                 f"{column.tensor} hardly moves: {told}, {SMALL_IN_A_ROW} times in a row below "
                 f"{self.small_threshold:.3g}; the learning rate may be too low",
                 column, ratio, self.small_threshold, "small",
