@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 
 import pytest
+
+import smdebug
+import tornasole
 
 FRAMEWORKS = ["torch", "tensorflow", "keras", "mxnet", "xgboost"]
 HEAVY = [*FRAMEWORKS, "boto3", "botocore", "obstore", "pandas", "duckdb", "matplotlib"]
@@ -48,8 +52,47 @@ def test_the_spy_sees_what_is_not_installed() -> None:
     assert "torch" in printed_by(program).split()
 
 
-def test_import_of_the_package_leaves_pyarrow_for_later() -> None:
-    assert printed_by("import smdebug, sys; print('pyarrow' in sys.modules)") == "False"
+def loaded_by(program: str) -> list[str]:
+    """The heavy packages that a program loads, NumPy and pyarrow among them."""
+    names = ["numpy", "pyarrow", *HEAVY]
+    listing = f"print(*[name for name in {names!r} if name in sys.modules])"
+    return printed_by(f"import sys\n{program}\n{listing}").split()
+
+
+@pytest.mark.parametrize("module", ["smdebug", "tornasole"])
+def test_import_of_the_package_loads_no_numpy(module: str) -> None:
+    assert loaded_by(f"import {module}") == []
+
+
+@pytest.mark.parametrize("module", ["smdebug", "tornasole"])
+def test_names_are_loaded_at_first_use(module: str) -> None:
+    program = f"""
+import {module} as package
+before = "smdebug.config.save_config" in sys.modules
+assert {{*package.__all__}} <= {{*dir(package)}}
+from {module} import SaveConfig
+assert package.SaveConfig is SaveConfig
+print(before, "smdebug.config.save_config" in sys.modules, "smdebug.trials" in sys.modules)
+"""
+    assert printed_by(f"import sys\n{program}") == "False True False"
+
+
+@pytest.mark.parametrize("module", ["smdebug", "tornasole"])
+def test_a_star_import_has_all_names(module: str) -> None:
+    program = f"from {module} import *\nprint(SaveConfig, modes, create_trial, __version__)"
+    assert "SaveConfig" in printed_by(program)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'smdebug' has no attribute 'Saveconfig'"):
+        _ = smdebug.Saveconfig
+    with pytest.raises(AttributeError, match="module 'tornasole' has no attribute 'Saveconfig'"):
+        _ = tornasole.Saveconfig
+
+
+def test_values_of_lazy_names_are_pickled() -> None:
+    config = smdebug.SaveConfig(save_interval=3)
+    assert pickle.loads(pickle.dumps(config)) == config
 
 
 def test_logging_is_left_to_the_application() -> None:
