@@ -33,7 +33,7 @@ from smdebug.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from smdebug.cli.commands.run import Launch
+    from smdebug.cli.launch import Launch
 
 app = typer.Typer(
     name="smdebug",

@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from smdebug.cli.open_run import open_place
 from smdebug.cli.options import AsJson, RunPath, help_text
-from smdebug.cli.render.progress import Bar
-from smdebug.cli.render.terminal import console, harmless, print_json
-from smdebug.storage.v2.compaction import Compaction, compact_run
 
 
 def compact(
@@ -25,13 +20,21 @@ def compact(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
+    from rich.text import Text
+
+    from smdebug.cli.open_run import open_place
+    from smdebug.cli.render.compaction import compaction_lines
+    from smdebug.cli.render.progress import Bar
+    from smdebug.cli.render.terminal import console, harmless, print_json
+    from smdebug.storage.v2.compaction import compact_run
+
     store = open_place(run)
     with Bar("workers") as progress:
         done = compact_run(store, remove_orphans, progress.tell)
     if as_json:
         print_json(vars(done))
         return
-    for line in _lines(done, remove_orphans):
+    for line in compaction_lines(done, remove_orphans):
         console().print(Text(harmless(line)), soft_wrap=True)
 
 
@@ -42,19 +45,3 @@ compact.__doc__ = help_text(
     "smdebug compact runs/one",
     "smdebug compact s3://bucket/job/debug-output --json",
 )
-
-
-def _lines(done: Compaction, remove_orphans: bool) -> list[str]:
-    if done.files_before == 0:
-        lines = ["nothing to join: the run has no index files of format v2"]
-    elif done.files_before == done.files_after:
-        lines = [f"nothing to join: index files: {done.files_before}, {done.bytes_before:,} bytes"]
-    else:
-        lines = [
-            f"index files: {done.files_before} before, {done.files_after} after; bytes: "
-            f"{done.bytes_before:,} before, {done.bytes_after:,} after"
-        ]
-    if remove_orphans:
-        lines += [f"removed {key}" for key in done.removed]
-        lines += [f"files removed: {len(done.removed)}, {done.removed_bytes:,} bytes"]
-    return lines

@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from smdebug.cli.open_run import mode_named, open_run
 from smdebug.cli.options import ModeName, help_text
-from smdebug.cli.render.progress import Bar
-from smdebug.cli.render.terminal import print_json, say
 from smdebug.exceptions import SMDebugValueError
-from smdebug.trials.convert import convert_run
-from smdebug.trials.export_arrays import export_npz, export_safetensors
-from smdebug.trials.export_table import export_csv, export_parquet
-from smdebug.trials.selection import Selection
-from smdebug.trials.tensorboard import export_tensorboard
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from smdebug.trials.export import Written
-
-    Exporter = Callable[..., Written]
 
 _HELP = help_text(
     "Writes a run in the format of another tool.\n\n"
@@ -40,7 +24,6 @@ _HELP = help_text(
     "smdebug export s3://bucket/job/debug-output runs/job --format v2",
     "smdebug export tensorboard runs/one board/one",
 )
-_MOST_NAMED = 5
 
 
 class Format(str, Enum):
@@ -91,6 +74,12 @@ def export(
     ] = False,
 ) -> None:
     # The help is that of _HELP; a docstring here would be shown in its place.
+    from smdebug.cli.export_run import export_summary, write_run
+    from smdebug.cli.open_run import mode_named, open_run
+    from smdebug.cli.render.progress import Bar
+    from smdebug.cli.render.terminal import print_json, say
+    from smdebug.trials.selection import Selection
+
     run, out, chosen = _told([run, *([] if out is None else [out]), *context.args], format)
     if values and chosen is not Format.PARQUET:
         raise SMDebugValueError(f"--values goes with --format parquet, got {chosen.value}")
@@ -101,10 +90,10 @@ def export(
     )
     place = out or _default_place(run, chosen)
     with Bar() as progress:
-        done = _write(chosen, selection, place, values, force, progress.tell)
+        done = write_run(chosen.value, selection, place, values, force, progress.tell)
     if as_json:
         print_json({"run": run, "format": chosen.value, **done})
-    for line in _summary(chosen, done):
+    for line in export_summary(chosen.value, done):
         say(line)
 
 
@@ -146,51 +135,3 @@ def _range(text: str | None) -> tuple[int | None, int | None] | None:
 def _default_place(run: str, format: Format) -> str:
     name = run.rstrip("/").rpartition("/")[2] if "://" in run else Path(run).resolve().name
     return f"{name or 'run'}.{format.value}"
-
-
-def _write(
-    format: Format,
-    selection: Selection,
-    out: str,
-    values: bool,
-    force: bool,
-    tell: Callable[[int, int], None],
-) -> dict[str, Any]:
-    """Writes it, and says what was written."""
-    if format is Format.TENSORBOARD:
-        board = export_tensorboard(selection.trial, out, force, tell, selection)
-        return {"out": out, **asdict(board)}
-    if format in (Format.V1, Format.V2):
-        done = convert_run(selection, out, format.value, force=force, tell=tell)
-    elif format is Format.PARQUET:
-        done = export_parquet(selection, out, values=values, force=force, tell=tell)
-    else:
-        exporters: dict[Format, Exporter] = {
-            Format.CSV: export_csv,
-            Format.SAFETENSORS: export_safetensors,
-            Format.NPZ: export_npz,
-        }
-        done = exporters[format](selection, out, force=force, tell=tell)
-    return asdict(done)
-
-
-def _summary(format: Format, done: dict[str, Any]) -> list[str]:
-    steps, out = _counted(done["steps"], "step"), done["out"]
-    if format is Format.TENSORBOARD:
-        what = f"{done['scalars']} scalars and {done['histograms']} histograms"
-    else:
-        table = format in (Format.PARQUET, Format.CSV)
-        what = _counted(done["rows"], "row" if table else "tensor")
-    lines = [f"{what} of {steps} are in {out}"]
-    for part, text in (("left_out", "left out"), ("widened", "written as float32")):
-        names = done.get(part, {})
-        if names:
-            shown = [f"{name} ({why})" for name, why in sorted(names.items())[:_MOST_NAMED]]
-            more = len(names) - len(shown)
-            rest = f" and {more} more" if more else ""
-            lines.append(f"{_counted(len(names), 'tensor')} {text}: {', '.join(shown)}{rest}")
-    return lines
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

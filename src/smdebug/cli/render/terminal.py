@@ -6,11 +6,12 @@ import io
 import json
 import math
 import sys
-from typing import Any
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any
 
 from smdebug.markup import harmless as harmless
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # How a command ends when whoever read its output has seen enough, as `head` does. A shell says it
 # of programs that the signal for it has ended.
@@ -31,6 +32,9 @@ def console(width: int | None = None) -> Console:
     Args:
         width: how many columns it has; what the terminal says when None, 80 without one.
     """
+    # Here: commands that only print their help or an error do without.
+    from rich.console import Console
+
     # A terminal that cannot show a character is no reason to stop.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
