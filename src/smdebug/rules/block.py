@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import COUNTS, compute_reductions
-from smdebug.storage.arrow import pa
+from smdebug.storage.arrow import from_numpy, to_numpy
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.segment_summary import mode_numbers, one_array
 
@@ -98,11 +98,11 @@ class StepBlock:
         pairs = _codes(tensors) * width + _codes(workers)
         used, self._column_of = _numbered(pairs)
         self.columns = [Column(names[pair // width], of_worker[pair % width]) for pair in used]
-        steps: Ints = self._rows["step"].to_numpy()
+        steps: Ints = to_numpy(self._rows["step"])
         self.steps, first, self._step_of = np.unique(steps, return_index=True, return_inverse=True)
         self._mode, self._mode_step = self._modes_of_steps(first)
         self.times = np.full(len(self.steps), np.inf)
-        np.fmin.at(self.times, self._step_of, self._rows["time"].to_numpy())
+        np.fmin.at(self.times, self._step_of, to_numpy(self._rows["time"]))
         self._numbers: dict[str, tuple[Floats, Bools]] = {}
         self._computed = np.zeros(len(steps), bool)
 
@@ -182,10 +182,10 @@ class StepBlock:
         rows = self._chosen(choose, mode)
         # Most rows may have reductions only.
         rows = rows[self._has_value()[rows]]
-        positions = self._rows["position"].to_numpy()
+        positions = to_numpy(self._rows["position"])
         rows = rows[np.lexsort((positions[rows], self._step_of[rows]))]
         for chunk in self._chunks(rows):
-            values = self.trial.row_values(self._rows.take(pa.array(chunk)))
+            values = self.trial.row_values(self._rows.take(from_numpy(chunk)))
             for place, value in zip(chunk.tolist(), values, strict=True):
                 if value is not None:
                     column = self.columns[self._column_of[place]]
@@ -193,7 +193,7 @@ class StepBlock:
 
     def positions(self, table: Table) -> Ints:
         """The order in which the tensors of each step were computed, for every cell of a table."""
-        found: Ints = self._rows["position"].to_numpy().astype(np.int64)
+        found: Ints = to_numpy(self._rows["position"]).astype(np.int64)
         return np.where(table.present, found[table.rows], np.iinfo(np.int64).max)
 
     def sizes(self, table: Table, unknown: int = 0) -> Ints:
@@ -205,25 +205,25 @@ class StepBlock:
     def _row_sizes(self, unknown: int) -> Ints:
         """The number of elements of every row."""
         shapes = one_array(self._rows["shape"])
-        lengths = shapes.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False)
+        lengths = to_numpy(shapes.value_lengths(), null=-1)
         counts = np.where(lengths == 0, 1, unknown)
         inside = np.flatnonzero(lengths > 0)
         if len(inside):
             starts = np.concatenate([[0], np.cumsum(lengths[inside])[:-1]])
-            counts[inside] = np.multiply.reduceat(shapes.flatten().to_numpy(), starts)
+            counts[inside] = np.multiply.reduceat(to_numpy(shapes.flatten()), starts)
         return counts
 
     def _modes_of_steps(self, first: Ints) -> tuple[Ints, Ints]:
         """Mode and mode step of every step; `first` says where its first row stands."""
         mode: Ints = mode_numbers(one_array(self._rows["mode"]))
-        mode_step: Ints = self._rows["mode_step"].to_numpy()
+        mode_step: Ints = to_numpy(self._rows["mode_step"])
         chosen = first
         differs = (mode != mode[first][self._step_of]) | (
             mode_step != mode_step[first][self._step_of]
         )
         if differs.any():
             # A resumed run has saved the step again: as with numbers, the newest rows count.
-            order = np.argsort(self._rows["seq"].to_numpy(), kind="stable")
+            order = np.argsort(to_numpy(self._rows["seq"]), kind="stable")
             chosen = np.array(first)
             chosen[self._step_of[order]] = order
         return mode[chosen], mode_step[chosen]
@@ -253,24 +253,24 @@ class StepBlock:
         """The rows whose tensors were saved themselves; empty ones always are."""
         saved: Bools = self._row_sizes(1) == 0
         for name in ("offset", "value"):
-            saved |= one_array(self._rows[name]).is_valid().to_numpy(zero_copy_only=False)
+            saved |= to_numpy(one_array(self._rows[name]).is_valid())
         return saved
 
     def _number(self, reduction: str) -> tuple[Floats, Bools]:
         """A reduction of all rows, and where it is known."""
         if reduction not in self._numbers:
             column = one_array(self._rows[reduction])
-            values = column.to_numpy(zero_copy_only=False).astype(np.float64)
-            present = column.is_valid().to_numpy(zero_copy_only=False)
+            values = to_numpy(column).astype(np.float64)
+            present = to_numpy(column.is_valid())
             # Written to when it is computed.
             self._numbers[reduction] = (np.array(values), np.array(present))
         return self._numbers[reduction]
 
     def _compute(self, rows: Ints) -> None:
         """Computes what rules will ask for from the values of rows, as far as they are there."""
-        scalar = one_array(self._rows["value"]).take(pa.array(rows))
-        known = scalar.is_valid().to_numpy(zero_copy_only=False)
-        values = scalar.to_numpy(zero_copy_only=False)[known]
+        scalar = one_array(self._rows["value"]).take(from_numpy(rows))
+        known = to_numpy(scalar.is_valid())
+        values = to_numpy(scalar)[known]
         for name in self._reads:
             numbers, present = self._number(name)
             places = rows[known]
@@ -278,10 +278,10 @@ class StepBlock:
             numbers[places[fresh]] = _of_scalars(values[fresh], name)
             present[places] = True
         # Of most rows only numbers were saved; looking for their values one by one takes long.
-        saved = one_array(self._rows["offset"]).is_valid().to_numpy(zero_copy_only=False)
+        saved = to_numpy(one_array(self._rows["offset"]).is_valid())
         saved = saved | (self._row_sizes(unknown=-1) == 0)
         for chunk in self._chunks(rows[~known & saved[rows]]):
-            arrays = self.trial.row_values(self._rows.take(pa.array(chunk)))
+            arrays = self.trial.row_values(self._rows.take(from_numpy(chunk)))
             for place, array in zip(chunk.tolist(), arrays, strict=True):
                 if array is not None and array.dtype.kind not in "USO":
                     self._put(place, array)
@@ -300,14 +300,14 @@ class StepBlock:
         """Rows with raw values, as many at a time as may be held in memory."""
         if not len(rows):
             return
-        lengths = self._rows["length"].take(pa.array(rows)).fill_null(0).to_numpy()
+        lengths = to_numpy(self._rows["length"].take(from_numpy(rows)), null=0)
         group = np.cumsum(lengths) // _CHUNK_BYTES
         for number in np.unique(group):
             yield rows[group == number]
 
 
 def _codes(column: Any) -> Ints:
-    codes: Ints = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes: Ints = to_numpy(column.indices).astype(np.int64)
     return codes
 
 

@@ -25,6 +25,7 @@ from smdebug.reductions import (
     canonical_reduction,
     compute_reduction,
 )
+from smdebug.storage.arrow import from_numpy, to_numpy
 from smdebug.storage.format.dtypes import dtype_of
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.trials.rows import RowIndex
@@ -237,12 +238,12 @@ class Tensor:
     ) -> tuple[Array, Array]:
         rows = self._rows(VALUE_COLUMNS)
         found = self._among(rows, mode, worker, wanted)
-        table = rows.table.take(np.array(list(found.values()), np.int64))
+        table = rows.table.take(from_numpy(np.array(list(found.values()), np.int64)))
         names = set(table["dtype"].to_pylist())
         if len(names) == 1 and not table["value"].null_count:
             # All of them lie in the index: one column, one conversion.
             with np.errstate(all="ignore"):
-                column = table["value"].to_numpy().astype(dtype_of(names.pop()))
+                column = to_numpy(table["value"]).astype(dtype_of(names.pop()))
             return np.array(list(found), np.int64), column
         raw = self._read_values(rows, list(found.values()))
         values = {step: v for step, v in zip(found, raw, strict=True) if v is not None}
@@ -404,7 +405,7 @@ class Tensor:
     def _read_values(self, rows: RowIndex, chosen: list[int]) -> list[Array | None]:
         if not chosen:
             return []
-        return self.trial.row_values(rows.table.take(chosen), self.name)
+        return self.trial.row_values(rows.table.take(from_numpy(np.array(chosen))), self.name)
 
     def __repr__(self) -> str:
         return f"<Tensor {self.name!r} of trial {self.trial.name!r}>"

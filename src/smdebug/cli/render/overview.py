@@ -15,6 +15,7 @@ from rich.text import Text
 from smdebug.cli.render.numbers import exact
 from smdebug.cli.render.terminal import harmless
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.arrow import to_numpy
 from smdebug.trials.choice import natural
 from smdebug.trials.curves import present_reductions
 from smdebug.trials.summary import FINISHED, format_of, state_of
@@ -68,12 +69,12 @@ def summarise_tensor(trial: Trial, name: str, present: list[str]) -> TensorSumma
         name: the tensor.
         present: the reductions that were saved of any tensor.
     """
-    steps = np.unique(trial.rows(name, ["step"])["step"].to_numpy())
+    steps = np.unique(to_numpy(trial.rows(name, ["step"])["step"]))
     step = int(steps[-1])
     table = trial.rows(
         name, ["step", "dtype", "shape", "value", "event_file", *present], steps={step}
     )
-    place = int(np.flatnonzero(table["step"].to_numpy() == step)[0])
+    place = int(np.flatnonzero(to_numpy(table["step"]) == step)[0])
     row = table.slice(place, 1).to_pylist()[0]
     return TensorSummary(
         name,
