@@ -24,6 +24,7 @@ from smdebug.cli.commands.ls import ls
 from smdebug.cli.commands.rules import rules
 from smdebug.cli.commands.run import run
 from smdebug.cli.commands.show import show
+from smdebug.cli.options import Command, Group
 from smdebug.cli.render.terminal import UNREAD, say
 from smdebug.exceptions import (
     DataCorrupted,
@@ -37,18 +38,19 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="smdebug",
+    cls=Group,
     help="Tornasole, the training debugger.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
 # What follows the script is the script's, whatever it looks like.
-app.command(context_settings={"allow_interspersed_args": False})(run)
+app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 for command in (ls, show, layers, rules, diff, check, compact):
-    app.command()(command)
+    app.command(cls=Command)(command)
 # `export tensorboard RUN LOGDIR` has one argument more than `export RUN OUT`.
-app.command(context_settings={"allow_extra_args": True})(export)
-app.command()(demo)
+app.command(cls=Command, context_settings={"allow_extra_args": True})(export)
+app.command(cls=Command)(demo)
 
 
 @app.callback(invoke_without_command=True)

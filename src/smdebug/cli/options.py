@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 RunPath = Annotated[str, typer.Argument(help="The run: a directory or a URL.", metavar="RUN")]
 AsJson = Annotated[
@@ -21,6 +22,25 @@ WorkerName = Annotated[
     str | None,
     typer.Option("--worker", help="Whose values; the first worker's if not given."),
 ]
+
+
+class _UntypedFlags:
+    """Leaves out the type of flags, which typer shows as `--json <bool>`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False) and param.metavar is None:
+                param.metavar = ""
+        return params
+
+
+class Command(_UntypedFlags, TyperCommand):
+    """A command of `smdebug`."""
+
+
+class Group(_UntypedFlags, TyperGroup):
+    """`smdebug` itself."""
 
 
 def help_text(text: str, *examples: str) -> str:

@@ -31,7 +31,7 @@ def run(
     ] = None,
     out: Annotated[
         str | None,
-        typer.Option(help="The directory or URL of the run. [default: runs/SCRIPT-TIME]"),
+        typer.Option(help="The directory or URL of the run.", show_default="runs/SCRIPT-TIME"),
     ] = None,
     save: Annotated[
         str | None,
