@@ -97,7 +97,7 @@ def test_what_to_do_about_it(tmp_path: Path) -> None:
     index.write_bytes(index.read_bytes()[:-9] + b"123456789")
     for name in ("show", "layers", "rules", "compact"):
         refused = smdebug(tmp_path, name, "run", code=2)
-        said = "; smdebug check RUN says what is damaged, and what is left\n"
+        said = "; smdebug check RUN lists what is damaged\n"
         assert refused.stderr.endswith(said)
         assert len(refused.stderr.splitlines()) == 1
 
@@ -107,14 +107,14 @@ IMPATIENT = """
 import sys
 import smdebug.cli.render.progress as progress
 from smdebug.cli.main import main
-progress._PATIENCE = -1.0
+progress._DELAY_SECONDS = -1.0
 main()
 """
 # Nobody tells how much there is, and the output goes elsewhere.
 UNTOLD = """
 import sys
 import smdebug.cli.render.progress as progress
-progress._PATIENCE = -1.0
+progress._DELAY_SECONDS = -1.0
 sys.stdout = open("output", "w")
 with progress.Bar("things"):
     print("a line")

@@ -1,4 +1,4 @@
-"""A run, written in a format of another tool, and what is said of it."""
+"""Export a run for `smdebug export`, and describe the result."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def write_run(
     force: bool,
     tell: Callable[[int, int], None],
 ) -> dict[str, Any]:
-    """Writes it, and says what was written.
+    """Export a run; return what was written.
 
     Args:
         format: parquet, csv, safetensors, npz, tensorboard, v1 or v2.
-        selection: what of the run.
-        out: where to.
-        values: raw values, too; parquet only.
-        force: replace what is there.
-        tell: is told how many steps of how many are done.
+        selection: the part of the run.
+        out: a file, directory or URL.
+        values: also raw values; parquet only.
+        force: replace existing files.
+        tell: called with the numbers of steps done and of all steps.
     """
     if format == "tensorboard":
         board = export_tensorboard(selection.trial, out, force, tell, selection)
@@ -57,23 +57,23 @@ def write_run(
 
 
 def export_summary(format: str, done: dict[str, Any]) -> list[str]:
-    """What was written, and what was not, in lines."""
-    steps, out = _counted(done["steps"], "step"), done["out"]
+    """Return lines about what was written and what was skipped."""
+    steps, out = _count(done["steps"], "step"), done["out"]
     if format == "tensorboard":
         what = f"{done['scalars']} scalars and {done['histograms']} histograms"
     else:
         table = format in ("parquet", "csv")
-        what = _counted(done["rows"], "row" if table else "tensor")
+        what = _count(done["rows"], "row" if table else "tensor")
     lines = [f"{what} of {steps} are in {out}"]
-    for part, text in (("left_out", "left out"), ("widened", "written as float32")):
+    for part, text in (("left_out", "skipped"), ("widened", "written as float32")):
         names = done.get(part, {})
         if names:
             shown = [f"{name} ({why})" for name, why in sorted(names.items())[:_MOST_NAMED]]
             more = len(names) - len(shown)
             rest = f" and {more} more" if more else ""
-            lines.append(f"{_counted(len(names), 'tensor')} {text}: {', '.join(shown)}{rest}")
+            lines.append(f"{_count(len(names), 'tensor')} {text}: {', '.join(shown)}{rest}")
     return lines
 
 
-def _counted(count: int, what: str) -> str:
+def _count(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smdebug.cli.render.terminal import say
+from smdebug.cli.render.terminal import print_message
 from smdebug.config import environment
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.json_config import parse_json_config, read_json_object, unwrapped
@@ -63,12 +63,12 @@ class Launch:
         if environment.distributed_rank()[0] > 0:
             return
         if job.hook is None:
-            say(
+            print_message(
                 f"nothing was saved: no training was detected in {self.program.name}; smdebug run "
                 "supports PyTorch, Keras, XGBoost and MXNet Gluon, in the process of the script"
             )
         else:
-            say(f"{job.hook.stats().saved_steps} steps saved in {job.hook.out_dir}")
+            print_message(f"{job.hook.stats().saved_steps} steps saved in {job.hook.out_dir}")
 
 
 def describe(
@@ -91,18 +91,18 @@ def describe(
         SMDebugError: the config or a rule is invalid, or the run is finished.
     """
     description = {} if config is None else dict(unwrapped(read_json_object(config)))
-    _lay_over(description, parameters, save)
+    _override(description, parameters, save)
     chosen = _choose_location(description, out, program)
     options = parse_json_config(description, "smdebug run").options
     for rule in options.rules:
         RuleSpec(rule).needs()
     _require_free(options)
     if chosen:
-        say(f"saving to {description['LocalPath']}")
+        print_message(f"saving to {description['LocalPath']}")
     return description
 
 
-def _lay_over(description: dict[str, Any], parameters: dict[str, Any], save: str | None) -> None:
+def _override(description: dict[str, Any], parameters: dict[str, Any], save: str | None) -> None:
     """Override parameters of the JSON config by those of the command line."""
     hook = dict(description.get("HookParameters") or {})
     hook.update({key: value for key, value in parameters.items() if value is not None})

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take, and how their help is laid out."""
+"""Arguments and options that several commands share, and the layout of their help."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ AsJson = Annotated[
 ]
 ModeName = Annotated[
     str | None,
-    typer.Option("--mode", help="Steps of this mode only: train, eval, predict.", metavar="MODE"),
+    typer.Option("--mode", help="Only steps of this mode: train, eval, predict.", metavar="MODE"),
 ]
 Follow = Annotated[
-    bool, typer.Option("--follow", "-f", help="Go on while the job runs; Ctrl-C ends it.")
+    bool, typer.Option("--follow", "-f", help="Follow the run until the job ends or Ctrl-C.")
 ]
 WorkerName = Annotated[
     str | None,
-    typer.Option("--worker", help="Whose values; the first worker's if not given."),
+    typer.Option("--worker", help="The worker; the first one if not given."),
 ]
 
 
 class _UntypedFlags:
-    """Leaves out the type of flags, which typer shows as `--json <bool>`."""
+    """Hides the type of flags, which typer shows as `--json <bool>`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -44,11 +44,11 @@ class Group(_UntypedFlags, TyperGroup):
 
 
 def help_text(text: str, *examples: str) -> str:
-    """What `--help` shows of a command: what it does, then examples of its use.
+    """Return the help of a command: what it does, then examples.
 
     Example:
-        >>> print(help_text("Joins files.", "smdebug compact runs/one"))
-        Joins files.
+        >>> print(help_text("Merge files.", "smdebug compact runs/one"))
+        Merge files.
         <BLANKLINE>
         Examples:
         <BLANKLINE>

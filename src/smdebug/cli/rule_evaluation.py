@@ -1,4 +1,4 @@
-"""Rules at work over a run, for the command line."""
+"""Evaluate rules over a run for `smdebug rules`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from smdebug.cli.follow import is_gone, say_gone
-from smdebug.cli.render.rule_report import finding_line
-from smdebug.cli.render.terminal import console, say
+from smdebug.cli.follow import report_gone_writer, writer_is_gone
+from smdebug.cli.render.rule_report import format_finding
+from smdebug.cli.render.terminal import console, print_message
 from smdebug.exceptions import InsufficientInformationForRuleInvocation
 from smdebug.rules.listing import default_rules
 from smdebug.rules.outcome import COULD_NOT_RUN, FAILED
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Evaluation:
-    """Rules at work.
+    """An evaluation of rules, with findings printed as they come.
 
     Attributes:
         stopped: whether the job was asked to stop.
-        interrupted: whether somebody at the terminal had seen enough.
-        shown: the findings that were shown as they came.
+        interrupted: whether it ended by Ctrl-C.
+        shown: the findings that were printed.
     """
 
     def __init__(self, runner: RuleRunner, stop: bool, live: bool) -> None:
@@ -40,27 +40,27 @@ class Evaluation:
         self.shown: set[Finding] = set()
 
     def run(self, follow: bool) -> RuleReport:
-        """Evaluates them, with `follow` until the job ends or Ctrl-C."""
+        """Evaluate the rules; with `follow` until the job ends or Ctrl-C."""
         try:
             ended = threading.Event()
             for found in self._runner.looks(follow, ended):
-                self._take(found)
-                if follow and is_gone(self._runner.trial):
-                    # What it has published since is looked at in the end.
+                self._handle(found)
+                if follow and writer_is_gone(self._runner.trial):
+                    # `finish` reads what it published since.
                     ended.set()
-                    say_gone(self._runner.trial)
+                    report_gone_writer(self._runner.trial)
             report = self._runner.finish()
-            self._take(report.findings)
+            self._handle(report.findings)
         except KeyboardInterrupt:
             self.interrupted = True
             return self._runner.leave_off()
         return report
 
-    def _take(self, found: list[Finding]) -> None:
+    def _handle(self, found: list[Finding]) -> None:
         for finding in found:
             if self._live and finding not in self.shown:
                 self.shown.add(finding)
-                self._out.print(finding_line(finding), soft_wrap=True)
+                self._out.print(format_finding(finding), soft_wrap=True)
         if found and self._stop:
             self._stop = False
             self._ask_to_stop(found[0])
@@ -68,39 +68,39 @@ class Evaluation:
     def _ask_to_stop(self, finding: Finding) -> None:
         trial = self._runner.trial
         if trial.loaded_all_steps:
-            say("the job has ended: there is nothing to stop")
+            print_message("the job has already ended: nothing to stop")
             return
         self.stopped = True
         trial.request_stop(str(finding), finding)
-        say(f"the job was asked to stop: {finding}")
+        print_message(f"asked the job to stop: {finding}")
 
 
 def make_rules(names: list[str] | None, trial: Trial) -> tuple[list[Rule], dict[str, str]]:
-    """The rules to evaluate, and why others cannot be."""
+    """Return the rules to evaluate, and the reasons why others cannot run."""
     if not names:
         return default_rules(trial)
     return [make_rule(name, trial) for name in names], {}
 
 
 def quiet_log() -> None:
-    """Keeps out of the log what the table says: why rules cannot run."""
-    logging.getLogger("smdebug.rules").addFilter(_not_about_needs)
+    """Keep the reasons why rules cannot run out of the log: the table has them."""
+    logging.getLogger("smdebug.rules").addFilter(_is_not_missing_tensors)
 
 
-def _not_about_needs(record: logging.LogRecord) -> bool:
-    # Why a rule failed is in the table; where in its code is of no use there.
+def _is_not_missing_tensors(record: logging.LogRecord) -> bool:
+    # The table has the message; a traceback would interrupt it.
     record.exc_info = None
-    said = record.args[0] if isinstance(record.args, tuple) and record.args else None
-    return not isinstance(said, InsufficientInformationForRuleInvocation)
+    error = record.args[0] if isinstance(record.args, tuple) and record.args else None
+    return not isinstance(error, InsufficientInformationForRuleInvocation)
 
 
 def exit_code(report: RuleReport, named: bool, interrupted: bool) -> int:
-    """The exit code of `smdebug rules`."""
+    """Return the exit status of `smdebug rules`."""
     if interrupted:
         return 130
     if report.findings:
         return 1
     states = [outcome.status for outcome in report.outcomes]
-    # What could not be looked at is not fine.
+    # A rule that could not run has not passed.
     unclear = any(named or state == FAILED for state in states if state in (COULD_NOT_RUN, FAILED))
     return 2 if unclear or all(state == COULD_NOT_RUN for state in states) else 0

@@ -1,4 +1,4 @@
-"""The runs below a place, summarised."""
+"""Find and summarize the runs below a directory or URL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.cli.open_run import nearest_paths
 from smdebug.cli.render.progress import Bar
-from smdebug.cli.render.terminal import say
+from smdebug.cli.render.terminal import print_message
 from smdebug.exceptions import SMDebugValueError
 from smdebug.trials.finding import FoundRun, find_runs
 from smdebug.trials.summary import RunSummary, summarise
@@ -15,9 +15,9 @@ from smdebug.trials.summary import RunSummary, summarise
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Requests under way at once, where each is a round trip.
+# Concurrent requests to an object store.
 _THREADS = 16
-# The path ascending, else the largest first.
+# Sort keys: the path ascending, all others descending.
 _KEYS: dict[str, Callable[[RunSummary], Any]] = {
     "path": lambda run: 0,
     "time": lambda run: -run.modified,
@@ -27,37 +27,37 @@ _KEYS: dict[str, Callable[[RunSummary], Any]] = {
 }
 
 
-def summarise_runs(place: str, order: str) -> list[RunSummary]:
-    """The runs below a place, sorted.
+def summarize_runs(location: str, order: str) -> list[RunSummary]:
+    """Return summaries of the runs below a location, sorted.
 
     Args:
-        place: a directory or a URL.
+        location: a directory or a URL.
         order: `path`, `time`, `size`, `steps` or `findings`.
     """
-    summaries = sorted(_summaries(place), key=lambda run: run.path)
+    summaries = sorted(_summaries(location), key=lambda run: run.path)
     return sorted(summaries, key=_KEYS[order])
 
 
-def _summaries(place: str) -> list[RunSummary]:
+def _summaries(location: str) -> list[RunSummary]:
     unreadable: list[str] = []
     with Bar("runs") as progress:
         try:
-            found = list(find_runs(place, unreadable.append))
+            found = list(find_runs(location, unreadable.append))
         except SMDebugValueError as error:
-            meant = nearest_paths(place)
-            hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
+            similar = nearest_paths(location)
+            hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
             raise SMDebugValueError(f"{error}{hint}") from error
         for folder in unreadable:
-            say(f"{folder} could not be read and is left out")
+            print_message(f"skipping {folder}: it cannot be read")
         summaries = []
-        for run in _each(found):
+        for run in _summarize(found):
             summaries.append(run)
-            progress.tell(len(summaries), len(found))
+            progress.update(len(summaries), len(found))
     return summaries
 
 
-def _each(found: list[FoundRun]) -> Iterator[RunSummary]:
-    """Summarises runs; those in an object store some at a time."""
+def _summarize(found: list[FoundRun]) -> Iterator[RunSummary]:
+    """Yield the summary of each run; those in an object store are read concurrently."""
     if not any(run.store.remote for run in found):
         yield from map(summarise, found)
         return

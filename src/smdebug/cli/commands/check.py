@@ -1,4 +1,4 @@
-"""`smdebug check`: is a run as it was written?"""
+"""`smdebug check`: verify the files of a run."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from smdebug.cli.options import AsJson, RunPath, help_text
 def check(run: RunPath, as_json: AsJson = False) -> None:
     from dataclasses import asdict
 
-    from smdebug.cli.open_run import open_place
+    from smdebug.cli.open_run import open_run_store
     from smdebug.cli.render.check_report import print_report
     from smdebug.cli.render.progress import Bar
     from smdebug.cli.render.terminal import console, print_json
     from smdebug.storage.check.run import check_run
 
-    store = open_place(run)
+    store = open_run_store(run)
     with Bar("files") as progress:
-        report = check_run(store, progress.tell)
+        report = check_run(store, progress.update)
     if as_json:
         print_json(asdict(report))
     else:
@@ -27,8 +27,8 @@ def check(run: RunPath, as_json: AsJson = False) -> None:
 
 
 check.__doc__ = help_text(
-    "Verifies every checksum and every row of a run, and says what is damaged.\n\n"
-    "The job may be running. Ends with 1 when anything is damaged.",
+    "Verify every checksum and every row of a run, and list what is damaged.\n\n"
+    "The job may be running. Exits with status 1 if anything is damaged.",
     "smdebug check runs/one",
     "smdebug check s3://bucket/job/debug-output --json",
 )

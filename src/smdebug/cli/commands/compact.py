@@ -1,4 +1,4 @@
-"""`smdebug compact`: few large index files instead of many small ones."""
+"""`smdebug compact`: merge the small index files of a run."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ def compact(
         bool,
         typer.Option(
             "--remove-orphans",
-            help="Also remove event files that no row names, and temporary files.",
+            help="Also remove event files without an index row, and temporary files.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     from rich.text import Text
 
-    from smdebug.cli.open_run import open_place
+    from smdebug.cli.open_run import open_run_store
     from smdebug.cli.render.compaction import compaction_lines
     from smdebug.cli.render.progress import Bar
     from smdebug.cli.render.terminal import console, harmless, print_json
     from smdebug.storage.v2.compaction import compact_run
 
-    store = open_place(run)
+    store = open_run_store(run)
     with Bar("workers") as progress:
-        done = compact_run(store, remove_orphans, progress.tell)
+        done = compact_run(store, remove_orphans, progress.update)
     if as_json:
         print_json(vars(done))
         return
@@ -39,9 +39,9 @@ def compact(
 
 
 compact.__doc__ = help_text(
-    "Joins the small index files of a run whose job was killed before it was closed.\n\n"
-    "A run of few files opens sooner. Nothing is done while a process on this machine writes to "
-    "the run. Whenever it is interrupted, the run stays readable.",
+    "Merge the small index files of a run whose job was killed before it closed the run.\n\n"
+    "A run with few files opens faster. Does nothing while a process on this machine writes to the "
+    "run. If it is interrupted, the run stays readable.",
     "smdebug compact runs/one",
     "smdebug compact s3://bucket/job/debug-output --json",
 )

@@ -1,4 +1,4 @@
-"""`smdebug export`: a run in the formats of other tools."""
+"""`smdebug export`: write a run in the format of another tool."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from smdebug.cli.options import ModeName, help_text
 from smdebug.exceptions import SMDebugValueError
 
 _HELP = help_text(
-    "Writes a run in the format of another tool.\n\n"
-    "parquet and csv: a table with a row for every worker, step and tensor. safetensors and npz: "
-    "a file of raw tensors for every step. tensorboard: the files of TensorBoard. v1: the files of "
-    "smdebug 1.0; v2: a run of smdebug 1.0 as one of today.\n\n"
-    "`smdebug export tensorboard RUN LOGDIR` is `smdebug export RUN LOGDIR --format tensorboard`.",
+    "Export a run to the format of another tool.\n\n"
+    "parquet and csv: a table with a row per worker, step and tensor. safetensors and npz: a file "
+    "of raw tensors per step. tensorboard: TensorBoard files. v1: a run that smdebug 1.0 reads. "
+    "v2: a run in the current format.\n\n"
+    "`smdebug export tensorboard RUN LOGDIR` is short for `smdebug export RUN LOGDIR --format "
+    "tensorboard`.",
     "smdebug export runs/one --format parquet",
     "smdebug export runs/one losses.csv --format csv --collection losses",
     "smdebug export runs/one out --format npz --tensor weight$ --steps 0:1000",
@@ -27,7 +28,7 @@ _HELP = help_text(
 
 
 class Format(str, Enum):
-    """What a run can be written as."""
+    """The formats of an export."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -44,15 +45,15 @@ def export(
     out: Annotated[
         str | None,
         typer.Argument(
-            help="Where to: a file, a directory (parquet: with a slash at its end) or a URL; "
-            "RUN.FORMAT in this directory if not given.",
+            help="A file, a directory (for parquet with a trailing slash) or a URL; RUN.FORMAT in "
+            "the current directory if not given.",
             metavar="OUT",
         ),
     ] = None,
-    format: Annotated[Format | None, typer.Option(help="What to write.")] = None,
+    format: Annotated[Format | None, typer.Option(help="The format to write.")] = None,
     tensor: Annotated[
         str | None,
-        typer.Option(help="Only tensors in whose name this is found.", metavar="REGEX"),
+        typer.Option(help="Only tensors whose name matches this regex.", metavar="REGEX"),
     ] = None,
     collection: Annotated[
         str | None, typer.Option(help="Only tensors of this collection.", metavar="NAME")
@@ -63,45 +64,45 @@ def export(
     ] = None,
     steps: Annotated[
         str | None,
-        typer.Option(help="Only these steps, END not among them.", metavar="FIRST:END"),
+        typer.Option(help="Only these steps, without END.", metavar="FIRST:END"),
     ] = None,
     values: Annotated[
-        bool, typer.Option("--values", help="parquet: raw values too, as lists of doubles.")
+        bool, typer.Option("--values", help="For parquet: also raw values, as lists of doubles.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was written as JSON.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    # The help is that of _HELP; a docstring here would be shown in its place.
+    # The help is _HELP; a docstring here would replace it.
     from smdebug.cli.export_run import export_summary, write_run
-    from smdebug.cli.open_run import mode_named, open_run
+    from smdebug.cli.open_run import open_run, parse_mode
     from smdebug.cli.render.progress import Bar
-    from smdebug.cli.render.terminal import print_json, say
+    from smdebug.cli.render.terminal import print_json, print_message
     from smdebug.trials.selection import Selection
 
-    run, out, chosen = _told([run, *([] if out is None else [out]), *context.args], format)
+    run, out, chosen = _parse_arguments(
+        [run, *([] if out is None else [out]), *context.args], format
+    )
     if values and chosen is not Format.PARQUET:
-        raise SMDebugValueError(f"--values goes with --format parquet, got {chosen.value}")
-    limits, wanted = _range(steps), mode_named(mode)
+        raise SMDebugValueError(f"--values requires --format parquet, got {chosen.value}")
+    limits, wanted = _parse_steps(steps), parse_mode(mode)
     trial = open_run(run)
     selection = Selection(
         trial, tensor=tensor, collection=collection, mode=wanted, worker=worker, steps=limits
     )
-    place = out or _default_place(run, chosen)
+    target = out or _default_out(run, chosen)
     with Bar() as progress:
-        done = write_run(chosen.value, selection, place, values, force, progress.tell)
+        done = write_run(chosen.value, selection, target, values, force, progress.update)
     if as_json:
         print_json({"run": run, "format": chosen.value, **done})
     for line in export_summary(chosen.value, done):
-        say(line)
+        print_message(line)
 
 
 export.__doc__ = _HELP
 
 
-def _told(words: list[str], format: Format | None) -> tuple[str, str | None, Format]:
-    """The run, the place and the format that a command line names."""
+def _parse_arguments(words: list[str], format: Format | None) -> tuple[str, str | None, Format]:
+    """Return the run, the output and the format."""
     short = len(words) == 3 and words[0] == Format.TENSORBOARD.value
     if short and format in (None, Format.TENSORBOARD):
         return words[1], words[2], Format.TENSORBOARD
@@ -118,13 +119,13 @@ def _told(words: list[str], format: Format | None) -> tuple[str, str | None, For
     return words[0], words[1] if len(words) == 2 else None, format
 
 
-def _range(text: str | None) -> tuple[int | None, int | None] | None:
+def _parse_steps(text: str | None) -> tuple[int | None, int | None] | None:
     if text is None:
         return None
     match = re.fullmatch(r"(\d*):(\d*)", text.strip(), re.ASCII)
     if match is None:
         raise SMDebugValueError(
-            f"--steps must be FIRST:END, either of which may be left out, got {text!r}"
+            f"--steps must be FIRST:END, either of which may be omitted, got {text!r}"
         )
     first, end = (int(part) if part else None for part in match.groups())
     if first is not None and end is not None and first >= end:
@@ -132,6 +133,6 @@ def _range(text: str | None) -> tuple[int | None, int | None] | None:
     return first, end
 
 
-def _default_place(run: str, format: Format) -> str:
+def _default_out(run: str, format: Format) -> str:
     name = run.rstrip("/").rpartition("/")[2] if "://" in run else Path(run).resolve().name
     return f"{name or 'run'}.{format.value}"

@@ -1,4 +1,4 @@
-"""`smdebug layers`: a reduction of every layer at some steps, as a table of colours."""
+"""`smdebug layers`: a heatmap of a reduction, layers by steps."""
 
 from __future__ import annotations
 
@@ -12,43 +12,46 @@ from smdebug.cli.options import AsJson, Follow, ModeName, RunPath, WorkerName, h
 def layers(
     run: RunPath,
     reduction: Annotated[
-        str, typer.Option("--reduction", help="Which number: l2, mean ...", metavar="NAME")
+        str,
+        typer.Option("--reduction", help="The reduction: l2, mean, abs_max ...", metavar="NAME"),
     ] = "l2",
     collection: Annotated[
         str | None,
-        typer.Option(help="Tensors of this collection.", show_default="gradients, else weights"),
+        typer.Option(
+            help="Only tensors of this collection.", show_default="gradients, else weights"
+        ),
     ] = None,
     regex: Annotated[
-        str | None, typer.Option(help="Tensors in whose name this is found.", metavar="R")
+        str | None, typer.Option(help="Only tensors whose name matches this regex.", metavar="R")
     ] = None,
     mode: ModeName = None,
     worker: WorkerName = None,
     steps: Annotated[
         int | None,
-        typer.Option(help="So many steps, evenly spread.", metavar="N", min=1),
+        typer.Option(help="How many steps, evenly spread.", metavar="N", min=1),
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(help="So many tensors, evenly spread.", metavar="N", min=1),
+        typer.Option(help="How many tensors, evenly spread.", metavar="N", min=1),
     ] = None,
-    go_on: Follow = False,
+    following: Follow = False,
     as_json: AsJson = False,
 ) -> None:
-    # The help is that below; a docstring here would be shown in its place.
+    # The help is below; a docstring here would replace it.
     from smdebug.cli.follow import follow
-    from smdebug.cli.open_run import mode_named, open_run, require_mode
+    from smdebug.cli.open_run import open_run, parse_mode, require_mode
     from smdebug.cli.render.layer_table import LayerTable
     from smdebug.cli.render.terminal import console, print_json
     from smdebug.reductions import canonical_reduction
     from smdebug.trials.choice import regex_of, require_worker
 
     name = canonical_reduction(reduction)
-    wanted = mode_named(mode)
+    wanted = parse_mode(mode)
     trial = open_run(run)
     require_worker(trial, worker)
     pattern = regex_of("--regex", regex)
-    view = LayerTable(trial, name, collection, pattern, wanted, worker, steps, rows, go_on)
-    if go_on:
+    view = LayerTable(trial, name, collection, pattern, wanted, worker, steps, rows, following)
+    if following:
         view.wait()
         follow(trial, view.draw, lambda: view.lines(as_json))
         return
@@ -61,8 +64,8 @@ def layers(
 
 
 layers.__doc__ = help_text(
-    "Shows a number of every layer at some steps as a table of colours: tensors down, in the "
-    "order of their execution, steps across.",
+    "Show a reduction of every layer as a heatmap: tensors down, in execution order, and steps "
+    "across.",
     "smdebug layers runs/one",
     "smdebug layers runs/one --collection weights --reduction abs_max --mode train",
     "smdebug layers runs/one --regex 'layer[1-4].*bias' --steps 4 --follow",

@@ -1,4 +1,4 @@
-"""`smdebug ls`: the runs below a place, a line for each."""
+"""`smdebug ls`: list runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from smdebug.cli.options import AsJson, help_text
 
 
 class Order(str, Enum):
-    """What the lines are sorted by: the path ascending, else the largest first."""
+    """The sort order: by path ascending, otherwise descending."""
 
     path = "path"
     time = "time"
@@ -21,40 +21,37 @@ class Order(str, Enum):
 
 
 def ls(
-    place: Annotated[
-        str, typer.Argument(help="Where to look: a directory or a URL.", metavar="DIR")
-    ] = ".",
+    location: Annotated[str, typer.Argument(help="A directory or a URL.", metavar="DIR")] = ".",
     as_json: AsJson = False,
     sort: Annotated[
-        Order, typer.Option("--sort", help="The order of the lines; the largest first.")
+        Order, typer.Option("--sort", help="The sort order; descending, except for path.")
     ] = Order.path,
 ) -> None:
-    # The help is that below; a docstring here would be shown in its place.
+    # The help is below; a docstring here would replace it.
     import dataclasses
 
     from smdebug.cli.render.run_list import print_runs
-    from smdebug.cli.render.terminal import print_json, say
-    from smdebug.cli.run_summaries import summarise_runs
+    from smdebug.cli.render.terminal import print_json, print_message
+    from smdebug.cli.run_summaries import summarize_runs
     from smdebug.trials.summary import DAMAGED
 
-    summaries = summarise_runs(place, sort.value)
+    summaries = summarize_runs(location, sort.value)
     if as_json:
         print_json([dataclasses.asdict(run) for run in summaries])
     elif summaries:
         print_runs(summaries)
     if not summaries:
-        say(f"no runs found below {place}")
+        print_message(f"no runs found below {location}")
     damaged = sum(run.state == DAMAGED for run in summaries)
     if damaged:
-        say(
+        print_message(
             f"{damaged} of {len(summaries)} runs {'is' if damaged == 1 else 'are'} damaged; "
-            "smdebug check RUN says what is left"
+            "smdebug check RUN lists what"
         )
 
 
 ls.__doc__ = help_text(
-    "Lists the runs below a directory or a URL: steps, tensors, size, whether the job still "
-    "writes, and what rules found.",
+    "List the runs below a directory or a URL: steps, tensors, size, state and findings.",
     "smdebug ls runs",
     "smdebug ls s3://bucket/experiments --sort time",
     "smdebug ls runs --json",

@@ -1,4 +1,4 @@
-"""`smdebug rules`: what went wrong in a run, while it is written or afterwards."""
+"""`smdebug rules`: evaluate rules over a run, during training or afterwards."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def rules(
     ] = None,
     follow: Follow = False,
     stop: Annotated[
-        bool, typer.Option("--stop", help="Ask the job to stop when something is found.")
+        bool, typer.Option("--stop", help="Ask the job to stop at the first finding.")
     ] = False,
     no_record: Annotated[
-        bool, typer.Option("--no-record", help="Do not keep what is found in the run.")
+        bool, typer.Option("--no-record", help="Do not save findings in the run.")
     ] = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Show all findings, and why rules could not run.")
     ] = False,
     listing: Annotated[
-        bool, typer.Option("--list", help="Show the rules that there are; needs no RUN.")
+        bool, typer.Option("--list", help="List the available rules; needs no RUN.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    # The help is that below; a docstring here would be shown in its place.
+    # The help is below; a docstring here would replace it.
     from smdebug.cli.open_run import open_run
     from smdebug.cli.render.progress import Bar
     from smdebug.cli.render.rule_report import print_report, print_rules
@@ -53,12 +53,12 @@ def rules(
         print_rules(list_rules())
         return
     if run is None:
-        raise SMDebugValueError("RUN must be a directory or a URL, got none")
+        raise SMDebugValueError("RUN is required: a directory or a URL")
     trial = open_run(run)
     quiet_log()
     made, others = make_rules(rule, trial)
-    with Bar(clock=not follow) as progress:
-        runner = RuleRunner(trial, made, record=not no_record, tell=progress.tell)
+    with Bar(timer=not follow) as progress:
+        runner = RuleRunner(trial, made, record=not no_record, tell=progress.update)
         evaluation = Evaluation(runner, stop, live=follow and not as_json)
         report = evaluation.run(follow)
     report.outcomes += [Outcome(name, COULD_NOT_RUN, why) for name, why in others.items()]
@@ -72,9 +72,9 @@ def rules(
 
 
 rules.__doc__ = help_text(
-    "Evaluates rules over a run, and says what they find.\n\n"
-    "Without --rule all built-in rules are evaluated that can be, with their defaults. Ends with 1 "
-    "when something was found, and with 2 when a rule that was named could not run.",
+    "Evaluate rules over a run and print their findings.\n\n"
+    "Without --rule, all built-in rules that can run are evaluated with their defaults. Exits with "
+    "status 1 if there are findings, and with 2 if a rule that was named could not run.",
     "smdebug rules runs/one",
     "smdebug rules runs/one --rule NonFinite --rule LossSpike:factor=20",
     "smdebug rules s3://bucket/job/debug-output --follow --stop",

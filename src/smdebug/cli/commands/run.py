@@ -10,7 +10,7 @@ import typer
 from smdebug.exceptions import SMDebugValueError
 
 _HELP = (
-    "Runs a training script with a hook on the model it trains, without code changes.\n\n"
+    "Run a training script with a hook on the model it trains, without code changes.\n\n"
     "PyTorch (also Lightning, Hugging Face, accelerate), Keras, XGBoost and MXNet Gluon are "
     "detected. Arguments after the script are passed to it.\n\n"
     "Examples:\n\n"
@@ -42,7 +42,7 @@ def run(
     ] = None,
     reductions: Annotated[
         str | None,
-        typer.Option(help="Reductions to save instead of tensors, with commas: mean,l2_norm."),
+        typer.Option(help="Reductions to save instead of tensors: mean,l2_norm."),
     ] = None,
     rules: Annotated[
         str | None,
@@ -50,7 +50,7 @@ def run(
     ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop when a rule finds something.")] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")
+        bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in --out, if there is one.")

@@ -1,4 +1,4 @@
-"""`smdebug show`: a run at a glance, or the course of its tensors."""
+"""`smdebug show`: show a run, or time series of its tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from smdebug.cli.options import AsJson, Follow, ModeName, RunPath, WorkerName, h
 
 ReductionName = Annotated[
     str | None,
-    typer.Option("--reduction", help="Which number: l2, mean, abs_max ...", metavar="NAME"),
+    typer.Option("--reduction", help="The reduction: l2, mean, abs_max ...", metavar="NAME"),
 ]
 
 
@@ -18,20 +18,20 @@ def show(
     run: RunPath,
     tensor: Annotated[
         str | None,
-        typer.Argument(help="A tensor; or a shell pattern or regex of several.", metavar="TENSOR"),
+        typer.Argument(help="The name of a tensor, a shell pattern or a regex.", metavar="TENSOR"),
     ] = None,
     reduction: ReductionName = None,
     mode: ModeName = None,
     worker: WorkerName = None,
-    go_on: Follow = False,
+    following: Follow = False,
     as_json: AsJson = False,
     last: Annotated[
-        int | None, typer.Option("--last", help="The last N steps only.", metavar="N", min=1)
+        int | None, typer.Option("--last", help="Only the last N steps.", metavar="N", min=1)
     ] = None,
 ) -> None:
-    # The help is that below; a docstring here would be shown in its place.
+    # The help is below; a docstring here would replace it.
     from smdebug.cli.follow import follow
-    from smdebug.cli.open_run import mode_named, open_run, require_mode
+    from smdebug.cli.open_run import open_run, parse_mode, require_mode
     from smdebug.cli.render.progress import Bar
     from smdebug.cli.render.run_view import RunView
     from smdebug.cli.render.terminal import console, print_json
@@ -39,13 +39,13 @@ def show(
     from smdebug.trials.choice import require_worker
 
     name = None if reduction is None else canonical_reduction(reduction)
-    wanted = mode_named(mode)
+    wanted = parse_mode(mode)
     trial = open_run(run)
     require_worker(trial, worker)
-    if not go_on:
+    if not following:
         require_mode(trial, wanted)
-    view = RunView(trial, tensor, name, wanted, worker, last, go_on)
-    if go_on:
+    view = RunView(trial, tensor, name, wanted, worker, last, following)
+    if following:
         view.wait()
         follow(trial, view.draw, lambda: view.lines(as_json))
     elif as_json:
@@ -58,8 +58,8 @@ def show(
 
 
 show.__doc__ = help_text(
-    "Shows a run: what was saved in it, what rules found, its losses. With TENSOR: its course "
-    "over the steps, as a plot and a table.",
+    "Show a run: its tensors, findings and losses. With TENSOR: its values over the steps, as a "
+    "plot and a table.",
     "smdebug show runs/one",
     "smdebug show runs/one CrossEntropyLoss_output_0 --follow",
     "smdebug show runs/one 'gradient/*weight' --reduction l2 --last 100",

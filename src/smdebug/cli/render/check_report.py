@@ -1,4 +1,4 @@
-"""What `smdebug check` found, as a table and a line."""
+"""The report of `smdebug check`: a table of damage, notes, a summary."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ if TYPE_CHECKING:
 
 
 def print_report(report: CheckReport, out: Console) -> None:
-    """Prints what was found."""
+    """Print the report."""
     if report.damages:
         table = Table("file", "where", "what is wrong", header_style="bold red")
         for damage in report.damages:
-            cells = (damage.file, _where(damage), damage.what)
+            cells = (damage.file, _format_location(damage), damage.what)
             table.add_row(*(Text(harmless(cell), overflow="fold") for cell in cells))
         out.print(table)
     if report.damaged > len(report.damages):
-        out.print(f"and {report.damaged - len(report.damages):,} more damages")
-    for remark in report.remarks:
-        out.print(Text(harmless(f"note: {_said(remark)}"), "yellow"), soft_wrap=True)
+        out.print(f"and {report.damaged - len(report.damages):,} more")
+    for note in report.remarks:
+        out.print(Text(harmless(f"note: {_format_note(note)}"), "yellow"), soft_wrap=True)
     style = "bold red" if report.damaged else "bold green"
     out.print(Text(_summary(report), style), soft_wrap=True)
 
 
-def _where(damage: CheckError) -> str:
+def _format_location(damage: CheckError) -> str:
     parts = [
         ("row", damage.row),
         ("offset", damage.offset),
         ("tensor", damage.tensor),
         ("step", damage.step),
     ]
-    told = [f"{name} {value}" for name, value in parts if value is not None]
-    return ", ".join(told) or (f"worker {damage.worker}" if damage.worker else "")
+    known = [f"{name} {value}" for name, value in parts if value is not None]
+    return ", ".join(known) or (f"worker {damage.worker}" if damage.worker else "")
 
 
-def _said(remark: CheckNote) -> str:
-    size = "" if remark.bytes is None else f", {remark.bytes:,} bytes"
-    more = ", ..." if len(remark.files) > 3 else ""
-    return f"{remark.what}: {remark.count}{size} ({', '.join(remark.files[:3])}{more})"
+def _format_note(note: CheckNote) -> str:
+    size = "" if note.bytes is None else f", {note.bytes:,} bytes"
+    more = ", ..." if len(note.files) > 3 else ""
+    return f"{note.what}: {note.count}{size} ({', '.join(note.files[:3])}{more})"
 
 
 def _summary(report: CheckReport) -> str:
-    found = f"damages: {report.damaged:,}" if report.damaged else "no damage"
+    found = f"damaged: {report.damaged:,}" if report.damaged else "no damage"
     return (
         f"{found}; checked {report.files:,} files, {report.rows:,} rows, {report.records:,} "
         f"records, {report.bytes:,} bytes in {report.seconds:.1f} s"

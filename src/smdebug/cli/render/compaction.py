@@ -1,4 +1,4 @@
-"""What `smdebug compact` did, in lines."""
+"""The result of `smdebug compact`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ if TYPE_CHECKING:
 
 
 def compaction_lines(done: Compaction, remove_orphans: bool) -> list[str]:
-    """Files and bytes before and after, and the files that were removed."""
+    """Return lines with files and bytes before and after, and the removed files."""
     if done.files_before == 0:
-        lines = ["nothing to join: the run has no index files of format v2"]
+        lines = ["nothing to compact: the run has no index files of format v2"]
     elif done.files_before == done.files_after:
-        lines = [f"nothing to join: index files: {done.files_before}, {done.bytes_before:,} bytes"]
+        lines = [
+            f"nothing to compact: index files: {done.files_before}, {done.bytes_before:,} bytes"
+        ]
     else:
         lines = [
             f"index files: {done.files_before} before, {done.files_after} after; bytes: "

@@ -1,4 +1,4 @@
-"""A reduction of every layer at some steps, as a table of colours."""
+"""A heatmap of a reduction: tensors down, steps across."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from smdebug.cli.follow import changes
-from smdebug.cli.render.heatmap import Heat
+from smdebug.cli.render.heatmap import Heatmap
 from smdebug.cli.render.numbers import exact
 from smdebug.cli.render.overview import tensor_names
 from smdebug.cli.render.progress import Bar
-from smdebug.cli.render.terminal import console, harmless, json_line, say
+from smdebug.cli.render.terminal import console, harmless, json_line, print_message
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.markup import cut_apart
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from smdebug.trials.grid import Grid
     from smdebug.trials.trial import Trial
 
-# What is shown when nothing is named.
+# The first of these that a run has is the default.
 _DEFAULTS = (CollectionKeys.GRADIENTS, CollectionKeys.WEIGHTS)
-# A number and a space; wider where the number of a step is.
+# A number and a space; wider for long step numbers.
 _CELL = 9
 _NAME = 20
-# So many tensors without a number are named.
-_NAMED = 10
-# So many steps fit beside names that are long.
+# How many skipped tensors a message names.
+_LISTED = 10
+# Names are cut so that this many steps fit.
 _FEWEST_STEPS = 5
 _STEPS_IN_JSON = 10
 _ROWS = 50
@@ -49,18 +49,18 @@ _AROUND = 7
 
 @dataclass
 class LayerTable:
-    """What is shown of a run.
+    """The tensors, steps and reduction to show.
 
     Attributes:
         trial: the run.
-        reduction: as the index spells it.
-        collection: whose tensors; see `_DEFAULTS` when neither it nor a pattern is given.
-        pattern: found in the names of the tensors.
+        reduction: the name in the index.
+        collection: the tensors; `_DEFAULTS` if neither it nor a pattern is given.
+        pattern: searched for in the names of tensors.
         mode: the numbering of the steps.
-        worker: whose.
+        worker: the first worker when None.
         steps: how many; as many as fit when None.
         rows: how many tensors.
-        follows: it is drawn again and again, without a bar.
+        follows: the table is redrawn, without a progress bar.
     """
 
     trial: Trial
@@ -72,29 +72,29 @@ class LayerTable:
     steps: int | None
     rows: int | None
     follows: bool = False
-    _told: int = field(default=-1, init=False)
-    _said: set[str] = field(default_factory=set, init=False)
+    _printed_step: int = field(default=-1, init=False)
+    _reported: set[str] = field(default_factory=set, init=False)
 
     def wait(self) -> None:
-        """Waits until the job has saved such tensors, or ends without."""
-        said = False
+        """Wait until the job has saved such tensors, or has ended."""
+        reported = False
         for _ in changes(self.trial):
             try:
-                self._chosen()
+                self._select()
                 return
             except SMDebugValueError as error:
                 missing = error
-            # Before the first step there is nothing that could be chosen from.
-            if not said and self.trial.steps() and not self.trial.loaded_all_steps:
-                said = True
-                say(f"waiting for what the job has not saved by now: {missing}")
+            # Before the first step no tensor exists.
+            if not reported and self.trial.steps() and not self.trial.loaded_all_steps:
+                reported = True
+                print_message(f"waiting for the job to save it: {missing}")
         raise missing
 
-    def _chosen(self) -> tuple[str, list[str]]:
-        """What the tensors are, in a word, and their names.
+    def _select(self) -> tuple[str, list[str]]:
+        """Return a title for the tensors, and their names.
 
         Raises:
-            SMDebugValueError: there are none.
+            SMDebugValueError: no tensor matches.
         """
         names = tensor_names(self.trial, self.mode)
         what = self.collection
@@ -117,8 +117,8 @@ class LayerTable:
         return what or "tensors", found
 
     def _ordered(self) -> tuple[str, list[str]]:
-        """The same, in the order in which training came across them."""
-        what, names = self._chosen()
+        """Return the same, in execution order."""
+        what, names = self._select()
         return what, in_order(self.trial, names)
 
     def _has(self, collection: str, names: list[str]) -> bool:
@@ -126,15 +126,15 @@ class LayerTable:
         return held is not None and any(map(held.matches, names))
 
     def grid(self, names: list[str], steps: list[int], rows: int | None) -> Grid:
-        """The numbers.
+        """Read the values.
 
         Raises:
-            SMDebugValueError: there is not one.
+            SMDebugValueError: there are none.
         """
-        with Bar(clock=not self.follows) as progress:
+        with Bar(timer=not self.follows) as progress:
             grid = read_grid(
                 self.trial, names, self.reduction, single_steps(self.trial, steps, self.mode),
-                self.mode, self.worker, rows, None if self.follows else progress.tell,
+                self.mode, self.worker, rows, None if self.follows else progress.update,
             )  # fmt: skip
         if not grid.present.any():
             saved = present_reductions(self.trial)
@@ -149,26 +149,26 @@ class LayerTable:
             )
         there = [any(row) for row in grid.present.tolist()]
         without = [name for name, has in zip(grid.names, there, strict=True) if not has]
-        # Whoever follows sees single steps, and not every tensor was saved at each.
-        self._say_without(without if self.follows else [*without, *grid.absent])
+        # With --follow these are single steps, at which not every tensor is saved.
+        self._report_skipped(without if self.follows else [*without, *grid.absent])
         return replace(
             grid, names=[name for name, has in zip(grid.names, there, strict=True) if has],
             values=grid.values[there], present=grid.present[there], bad=grid.bad[there],
         )  # fmt: skip
 
-    def _say_without(self, names: list[str]) -> None:
-        """Says once which tensors are not shown, because no number is there."""
-        new = [name for name in names if name not in self._said]
-        self._said.update(new)
+    def _report_skipped(self, names: list[str]) -> None:
+        """Print once which tensors are skipped because they have no value."""
+        new = [name for name in names if name not in self._reported]
+        self._reported.update(new)
         if new:
-            more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
-            say(
-                f"left out: {', '.join(new[:_NAMED])}{more}, of which {self.reduction} was not "
-                "saved and cannot be computed at these steps"
+            more = f" and {len(new) - _LISTED} more" if len(new) > _LISTED else ""
+            print_message(
+                f"skipped: {', '.join(new[:_LISTED])}{more}: {self.reduction} was not saved and "
+                "cannot be computed at these steps"
             )
 
     def draw(self, width: int) -> RenderableType:
-        """The table for a terminal of so many columns."""
+        """Return the table for a terminal of this many columns."""
         what, names = self._ordered()
         cell = max(_CELL, len(str(self.trial.steps(self.mode)[-1])) + 2)
         room = max(min(_NAME, width - 1 - cell), width - 1 - cell * _FEWEST_STEPS, 1)
@@ -176,8 +176,8 @@ class LayerTable:
         fits = max((width - longest - 1) // cell, 1)
         count = min(self.steps or fits, fits)
         known = common_steps(self.trial, names, self.mode, self.steps or fits)
-        steps = [known[place] for place in spread(len(known), count)]
-        # What is drawn again and again has to fit onto a screen.
+        steps = [known[index] for index in spread(len(known), count)]
+        # A table that is redrawn has to fit on the screen.
         fitting = min(max(console().height - _AROUND, 1), _ROWS) if self.follows else _ROWS
         grid = self.grid(names, steps, self.rows or fitting)
         title = Text.assemble((what, "bold"), f", {self.reduction}")
@@ -186,18 +186,18 @@ class LayerTable:
         title.append(f", at {len(steps)} of {len(known)} steps{of}")
         asked = min(self.steps or 0, len(known))
         title.append(f" ({asked} do not fit)" if asked > fits else "")
-        heat = Heat.of(grid.values[grid.present])
-        parts = [title, _table(grid, heat, longest, cell), Text(""), heat.legend()]
+        heatmap = Heatmap.of(grid.values[grid.present])
+        parts = [title, _table(grid, heatmap, longest, cell), Text(""), heatmap.legend()]
         if grid.left_out:
-            parts.append(_left_out(grid))
+            parts.append(_format_hidden(grid))
         return Group(*parts)
 
     def as_json(self) -> Any:
-        """The same for other programs: all tensors, unless told otherwise."""
+        """Return the values for JSON; all tensors unless `rows` is set."""
         _, names = self._ordered()
         count = self.steps or _STEPS_IN_JSON
         known = common_steps(self.trial, names, self.mode, count)
-        steps = [known[place] for place in spread(len(known), count)]
+        steps = [known[index] for index in spread(len(known), count)]
         grid = self.grid(names, steps, self.rows)
         cells = zip(grid.values.tolist(), grid.present.tolist(), strict=True)
         return {
@@ -212,12 +212,12 @@ class LayerTable:
         }
 
     def lines(self, as_json: bool) -> Iterator[str]:
-        """What has come since they were last asked for: step, tensor, value."""
+        """Yield a line of step, tensor and value for every value since the last call."""
         _, names = self._ordered()
         for step in common_steps(self.trial, names, self.mode):
-            if step <= self._told:
+            if step <= self._printed_step:
                 continue
-            self._told = step
+            self._printed_step = step
             grid = self.grid(names, [step], self.rows)
             for name, (value,), (there,) in zip(
                 grid.names, grid.values.tolist(), grid.present.tolist(), strict=True
@@ -228,31 +228,31 @@ class LayerTable:
                     yield f"{step}\t{harmless(name)}\t{exact(value)}"
 
 
-def _table(grid: Grid, heat: Heat, longest: int, cell: int) -> Table:
+def _table(grid: Grid, heatmap: Heatmap, longest: int, cell: int) -> Table:
     table = Table(box=None, padding=0, pad_edge=False, header_style="dim")
     table.add_column("tensor", no_wrap=True, width=longest + 1)
     for step in grid.steps.tolist():
         table.add_column(f"{step:>{cell - 1}} ", min_width=cell, no_wrap=True)
-    # The end of a name tells more than its beginning.
+    # Keep the end of a name, which is more specific than its beginning.
     names = cut_apart([harmless(name) for name in grid.names], longest, (longest - 1) // 3)
     rows = zip(names, grid.values.tolist(), grid.present.tolist(), strict=True)
     for name, values, present in rows:
         cells = [
-            heat.cell(value if there else None, cell)
+            heatmap.cell(value if there else None, cell)
             for value, there in zip(values, present, strict=True)
         ]
         table.add_row(Text(name), *cells)
     return table
 
 
-def _left_out(grid: Grid) -> Text:
+def _format_hidden(grid: Grid) -> Text:
     total = grid.left_out + len(grid.names)
-    line = Text(f"{grid.left_out} of {total} tensors are left out; --rows N shows more", "dim")
+    line = Text(f"{grid.left_out} of {total} tensors are not shown; --rows N shows more", "dim")
     if grid.broken:
         has = "has" if grid.broken == 1 else "have"
-        said = f"\n{grid.broken} of those {has} NaN or Inf saved at these steps"
-        line.append(said, "bold bright_red")
+        non_finite = f"\n{grid.broken} of those {has} NaN or Inf saved at these steps"
+        line.append(non_finite, "bold bright_red")
     if grid.computed:
-        line.append("; the rest" if grid.broken else "\nwhat was not saved of those")
-        line.append(" is not computed")
+        line.append("; " if grid.broken else "\n")
+        line.append("reductions that were not saved are not computed for hidden tensors")
     return line

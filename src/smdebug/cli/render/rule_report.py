@@ -1,4 +1,4 @@
-"""What rules found, and which rules there are, as tables."""
+"""Tables of findings and of available rules."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _STYLES = {FOUND: "bold red", FAILED: "yellow", COULD_NOT_RUN: "dim"}
 
 
 def print_report(report: RuleReport, named: bool, everything: bool, shown: set[Finding]) -> None:
-    """Prints what rules found.
+    """Print the outcomes and findings of rules.
 
     Args:
         report: the outcomes.
-        named: the rules were named; those that could not run are not summed up.
-        everything: all findings.
-        shown: findings that were printed before.
+        named: rules were named on the command line: each that could not run has a row.
+        everything: print all findings, and why rules could not run.
+        shown: findings that are already printed.
     """
     out = console()
-    # Rules that nobody has asked for by name need not be told of one by one.
+    # One line for all default rules that could not run.
     idle = [] if named else [each for each in report.outcomes if each.status == COULD_NOT_RUN]
     table = _table(report, [each for each in report.outcomes if each not in idle])
     if table.row_count:
@@ -41,21 +41,21 @@ def print_report(report: RuleReport, named: bool, everything: bool, shown: set[F
     if table.row_count and lines:
         out.print()
     for finding in sorted(lines, key=lambda each: each.step):
-        out.print(finding_line(finding), soft_wrap=True)
+        out.print(format_finding(finding), soft_wrap=True)
     more = len(report.findings) - len(shown) - len(lines)
     if more > 0:
         out.print(Text(f"... and {more} more (--all)", "dim"))
-    _show_idle(idle, everything)
+    _print_idle(idle, everything)
 
 
-def _show_idle(idle: list[Outcome], everything: bool) -> None:
+def _print_idle(idle: list[Outcome], everything: bool) -> None:
     if not idle:
         return
     out = console()
     plural = "rule" if len(idle) == 1 else "rules"
     if not everything:
         names = harmless(", ".join(outcome.rule for outcome in idle))
-        out.print(Text(f"{len(idle)} {plural} could not run (--all says why): {names}", "dim"))
+        out.print(Text(f"{len(idle)} {plural} could not run (--all shows why): {names}", "dim"))
         return
     out.print(Text(f"{len(idle)} {plural} could not run", "dim"))
     for outcome in idle:
@@ -69,7 +69,7 @@ def _table(report: RuleReport, outcomes: list[Outcome]) -> Table:
     for name in ("rule", "status", "findings", "first step", "what"):
         right = name in ("findings", "first step")
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "what")
-    # A finding stands below in full; here it takes the rest of the line.
+    # Cut to one line: the finding is printed in full below.
     taken = max((len(each.rule) + len(each.status) for each in outcomes), default=0)
     rest = max(console().width - taken - len("findings  first step") - 8, _NARROWEST)
     for outcome in sorted(outcomes, key=lambda each: each.status != FOUND):
@@ -87,8 +87,8 @@ def _table(report: RuleReport, outcomes: list[Outcome]) -> Table:
     return table
 
 
-def finding_line(finding: Finding) -> Text:
-    """A finding in one line."""
+def format_finding(finding: Finding) -> Text:
+    """Return a finding as one line."""
     return Text.assemble(
         (f"step {finding.step}", "bold"), "  ", (harmless(finding.rule), "red"), "  ",
         harmless(finding.message),
@@ -96,16 +96,21 @@ def finding_line(finding: Finding) -> Text:
 
 
 def print_rules(known: list[RuleInfo]) -> None:
-    """Prints the rules that there are, with their parameters."""
+    """Print the available rules with their parameters."""
     table = Table(box=None, pad_edge=False)
     table.add_column("rule", no_wrap=True)
     table.add_column("about", ratio=3)
-    # A default that is cut could not be given back.
+    # Folded, not cut: defaults are copied from here.
     table.add_column("parameters", ratio=2, overflow="fold")
     for rule in known:
-        told: list[str] = [*rule.required, *(_parameter(*pair) for pair in rule.parameters.items())]
+        parameters: list[str] = [
+            *rule.required,
+            *(_parameter(*pair) for pair in rule.parameters.items()),
+        ]
         table.add_row(
-            Text(harmless(rule.name)), Text(harmless(rule.about)), Text(harmless(", ".join(told)))
+            Text(harmless(rule.name)),
+            Text(harmless(rule.about)),
+            Text(harmless(", ".join(parameters))),
         )
     console().print(table)
 

@@ -1,4 +1,4 @@
-"""Where two runs differ, as a sentence, a table and notes."""
+"""The differences of two runs: the first one, a table, notes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def print_difference(found: RunDifference, out: Console) -> None:
-    """Prints the first difference, and those after it."""
+    """Print the first difference, then the following ones."""
     if found.first is None:
-        out.print(Text(f"no difference; {_compared(found)}", "bold green"), soft_wrap=True)
+        out.print(Text(f"no difference; {_format_counts(found)}", "bold green"), soft_wrap=True)
         return
     many = len({each.worker for each in found.differences}) > 1
     out.print(Text(harmless(_first(found.first, many)), "bold red"), soft_wrap=True)
@@ -32,21 +32,21 @@ def print_difference(found: RunDifference, out: Console) -> None:
             cells = [str(each.step), each.tensor, *worker, _amount(each)]
             table.add_row(*(Text(harmless(cell), overflow="fold") for cell in cells))
         out.print(table)
-    more = "" if found.complete else "; there may be more, --all goes on to the end"
-    out.print(f"{_compared(found)}{more}", soft_wrap=True)
+    more = "" if found.complete else "; there may be more, --all compares all steps"
+    out.print(f"{_format_counts(found)}{more}", soft_wrap=True)
 
 
 def _first(each: Difference, many: bool) -> str:
     worker = f", worker {each.worker}" if many else ""
-    place = f"{_ordinal(each.place)} of {each.of} in the step"
+    position = f"{_ordinal(each.place)} of {each.of} in the step"
     return (
-        f"first difference: step {each.step}, tensor {each.tensor}{worker} ({place}): "
+        f"first difference: step {each.step}, tensor {each.tensor}{worker} ({position}): "
         f"{_amount(each)}"
     )
 
 
 def _amount(each: Difference) -> str:
-    """By how much a tensor differs, in words."""
+    """Format by how much a tensor differs."""
     by = each.mismatch
     sides = f"{_number(by.first)} against {_number(by.second)}"
     if each.what != "value":
@@ -70,20 +70,20 @@ def _ordinal(number: int) -> str:
     return f"{number}{'th' if number % 100 in (11, 12, 13) else ending}"
 
 
-def _compared(found: RunDifference) -> str:
+def _format_counts(found: RunDifference) -> str:
     skipped = f", {found.skipped:,} have nothing to compare" if found.skipped else ""
     return f"tensors compared, step by step: {found.compared:,}{skipped}"
 
 
 def print_unmatched(run: str, only: dict[str, OnlyOne], out: Console) -> None:
-    """Prints what only one of the runs has."""
-    told = []
+    """Print the steps, tensors and workers that only one run has."""
+    parts = []
     for what, each in only.items():
         some = ", ".join(map(str, each.some[:3]))
         more = ", ..." if each.count > 3 else ""
         if each.count:
             kind = what.removesuffix("s") if each.count == 1 else what
-            told.append(f"{each.count:,} {kind}" + (f" ({some}{more})" if some else ""))
-    if told:
-        text = harmless(f"note: only in {run}: {'; '.join(told)}")
+            parts.append(f"{each.count:,} {kind}" + (f" ({some}{more})" if some else ""))
+    if parts:
+        text = harmless(f"note: only in {run}: {'; '.join(parts)}")
         out.print(Text(text, "yellow"), soft_wrap=True)

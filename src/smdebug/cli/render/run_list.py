@@ -1,4 +1,4 @@
-"""Runs as a table, a line for each."""
+"""The table of runs, one row each."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from smdebug.cli.render.terminal import console, harmless
 from smdebug.trials.summary import DAMAGED, FINISHED, LIVE, STOPPED, RunSummary
 
 _GAP = 2
-# Columns whose cells may take several lines, and how wide they are then at the least.
-_FOLDED = {"run": 14, "findings": 29}
-# What is left out where a terminal is too narrow, the first of these first.
-_SPARED = ("written", "last", "tensors", "size", "steps", "findings", "state")
+# Columns that may wrap, with their minimum width.
+_WRAPPED = {"run": 14, "findings": 29}
+# Columns that are dropped on a narrow terminal, in this order.
+_OPTIONAL = ("written", "last", "tensors", "size", "steps", "findings", "state")
 _STYLES = {FINISHED: "", LIVE: "green", STOPPED: "yellow", DAMAGED: "bold red"}
 
 
 def print_runs(summaries: list[RunSummary]) -> None:
-    """Prints the table; columns are left out where the terminal is too narrow."""
+    """Print the table; a narrow terminal gets fewer columns."""
     out = console()
     columns = _columns(summaries)
     room = out.width
     if not out.is_terminal:
-        # What other programs read is as wide as it is.
+        # Not cut for other programs.
         room = sum(_widths(columns, None).values())
         out = console(room)
-    while sum(_widths(columns, 0).values()) > room and any(map(columns.get, _SPARED)):
-        del columns[next(name for name in _SPARED if name in columns)]
+    while sum(_widths(columns, 0).values()) > room and any(map(columns.get, _OPTIONAL)):
+        del columns[next(name for name in _OPTIONAL if name in columns)]
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, _GAP, 0, 0))
     for name, width in _widths(columns, room).items():
         right = name in ("steps", "last", "tensors", "size")
@@ -42,7 +42,7 @@ def print_runs(summaries: list[RunSummary]) -> None:
 
 
 def _columns(summaries: list[RunSummary]) -> dict[str, list[Text]]:
-    """The cells of the table, by the names of its columns."""
+    """Return the cells of the table by column name."""
     now = time.time()
     whole = [run.state != DAMAGED for run in summaries]
 
@@ -66,17 +66,17 @@ def _columns(summaries: list[RunSummary]) -> dict[str, list[Text]]:
 
 
 def _widths(columns: dict[str, list[Text]], room: int | None) -> dict[str, int]:
-    """How wide columns are, with the gap behind them.
+    """Return the widths of columns, with the gap after each.
 
     Args:
         columns: their cells.
-        room: how wide all of them may be, if they can; None when that does not matter.
+        room: the width of the table; None if it is unlimited.
     """
     whole = {name: max(len(name), *map(len, cells)) + _GAP for name, cells in columns.items()}
     if room is None:
         return whole
-    widths = {name: min(width, _FOLDED.get(name, width)) for name, width in whole.items()}
-    for name in (each for each in _FOLDED if each in widths):
+    widths = {name: min(width, _WRAPPED.get(name, width)) for name, width in whole.items()}
+    for name in (each for each in _WRAPPED if each in widths):
         spare = max(room - sum(widths.values()), 0)
         widths[name] = min(whole[name], widths[name] + spare)
     return widths
