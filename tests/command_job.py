@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import runpy
 import sys
 from typing import TYPE_CHECKING
 
-import smdebug.cli.main  # noqa: F401 - for all that come after
-from smdebug.storage.arrow import warm_up
+import smdebug.cli
 
 if TYPE_CHECKING:
     from tests.zygote import Line
 
 
 def prepare() -> None:
-    """What every command would do at its start."""
-    warm_up()
+    """Imports what commands import when they are called, once for all of them."""
+    for module in pkgutil.walk_packages(smdebug.cli.__path__, "smdebug.cli."):
+        # The demo needs packages that may not be installed.
+        if not module.name.startswith("smdebug.cli.demo"):
+            importlib.import_module(module.name)
 
 
 def smdebug_command(line: Line, directory: str, arguments: list[str], out: str, err: str) -> None:

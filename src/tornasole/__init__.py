@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import smdebug
-from smdebug import (
-    Collection,
-    CollectionKeys,
-    ReductionConfig,
-    SaveConfig,
-    SaveConfigMode,
-    __version__,
-    modes,
-)
+from smdebug import __version__
+
+if TYPE_CHECKING:
+    from smdebug import (
+        Collection,
+        CollectionKeys,
+        ReductionConfig,
+        SaveConfig,
+        SaveConfigMode,
+        create_trial,
+        modes,
+    )
 
 __all__ = [
     "Collection",
@@ -28,6 +31,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "create_trial":
-        return smdebug.create_trial
-    raise AttributeError(f"module 'tornasole' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'tornasole' has no attribute {name!r}")
+    return getattr(smdebug, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

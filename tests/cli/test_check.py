@@ -45,7 +45,7 @@ def test_a_run(tmp_path: Path) -> None:
     assert f"offset {offset}, tensor [red]fc\\x1b[2J, step 3" in line
     assert "record payload fails its checksum" in line
     assert "note: files that are none of a run: 1 (mine.txt)" in damaged.stdout
-    assert damaged.stdout.splitlines()[-1].startswith("damages: 1; checked 5 files, 8 rows, 3 ")
+    assert damaged.stdout.splitlines()[-1].startswith("damaged: 1; checked 5 files, 8 rows, 3 ")
     told = json.loads(check(tmp_path, "check", "run", "--json", code=1).stdout)
     assert told["damages"] == [
         {

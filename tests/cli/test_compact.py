@@ -148,7 +148,7 @@ def test_a_run_of_format_v1_and_none(tmp_path: Path) -> None:
     make_run(tmp_path / "old", format="v1")
     (tmp_path / "empty").mkdir()
     ended = smdebug(tmp_path, "compact", "old")
-    assert ended.stdout == "nothing to join: the run has no index files of format v2\n"
+    assert ended.stdout == "nothing to compact: the run has no index files of format v2\n"
     for place in ("nowhere", "empty"):
         ended = smdebug(tmp_path, "compact", place, code=2)
         assert f"a hook has saved to, got '{place}'" in ended.stderr

@@ -129,7 +129,7 @@ def test_a_part_of_a_run(tmp_path: Path) -> None:
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     make_mixed(tmp_path / "run", WORKERS[:1], [0])
     ended = run_export(tmp_path, "run", "--format", "safetensors")
-    assert "left out: complex/c128 (safetensors has no complex128)" in ended.stderr
+    assert "skipped: complex/c128 (safetensors has no complex128)" in ended.stderr
     assert "text (safetensors has no str)" in ended.stderr
     ended = run_export(tmp_path, "run", "--format", "npz")
     assert "3 tensors written as float32: short/bfloat16 (bfloat16)" in ended.stderr
@@ -142,14 +142,14 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
         "text": "there is no histogram of str",
         "empty": "it is empty",
     }
-    assert "5 tensors left out: complex/c128 (there is no histogram of complex128)" in ended.stderr
+    assert "5 tensors skipped: complex/c128 (there is no histogram of complex128)" in ended.stderr
     # TensorBoard itself has nothing of them, and something of all the others.
     (shown,) = read_boards(tmp_path / "run.tensorboard").values()
     known = create_trial(str(tmp_path / "run")).tensor_names()
     bare = {name for name in known if not any(tag_of(name) in tag for tag in shown)}
     assert bare == left_out.keys()
     ended = run_export(tmp_path, "run", "values.parquet", "--format", "parquet", "--values")
-    assert "3 tensors left out: complex/c128 (values of complex128 are no doubles)" in ended.stderr
+    assert "3 tensors skipped: complex/c128 (values of complex128 are no doubles)" in ended.stderr
 
 
 def test_a_run_called_tensorboard(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_what_makes_no_sense_of_formats(tmp_path: Path) -> None:
         (["run", "a", "b", "--format", "csv"], "expected RUN and OUT, got 3 arguments: run, a, b"),
         (["tensorboard", "run", "b", "--format", "csv"], "got 3 arguments"),
         (["run", "--format", "xml"], "xml"),
-        (["run", "--format", "csv", "--values"], "--values goes with --format parquet, got csv"),
+        (["run", "--format", "csv", "--values"], "--values requires --format parquet, got csv"),
         (["run", "--format", "csv", "--steps", "5"], "must be FIRST:END"),
         (["run", "--format", "csv", "--steps", "9:5"], "must be FIRST:END with FIRST < END"),
         (["run", "--format", "csv", "--steps", "9:"], "has steps from 0 to 2"),
@@ -229,7 +229,7 @@ import sys
 import smdebug.cli.render.progress as progress
 def interrupt(self, done, total):
     raise KeyboardInterrupt
-progress.Bar.tell = interrupt
+progress.Bar.update = interrupt
 from smdebug.cli.main import main
 main()
 """
@@ -276,10 +276,10 @@ def test_object_stores(bucket: str, tmp_path: Path) -> None:
 # As an export that takes long would do, but for the time.
 TELLING = """
 import smdebug.cli.render.progress as progress
-progress._PATIENCE = -1.0
+progress._DELAY_SECONDS = -1.0
 with progress.Bar() as shown:
     for step in range(4):
-        shown.tell(step, 4)
+        shown.update(step, 4)
 """
 
 

@@ -112,14 +112,14 @@ def test_the_table(runs: Path) -> None:
         "3.7e-9",
     ]
     assert lines[-2:] == [
-        "20 of 70 tensors are left out; --rows N shows more",
+        "20 of 70 tensors are not shown; --rows N shows more",
         "1 of those has NaN or Inf saved at these steps",
     ]
     whole = smdebug(runs, "layers", "v2", "--rows", "100", "--steps", "2").stdout
-    assert "left out" not in whole
+    assert "not shown" not in whole
     rows = [line.split() for line in whole.splitlines() if "layer33." in line]
     assert rows == [["gradient/layer33.weight", "5.2e-6", "NaN"]]
-    # What is broken is told, also where it is left out.
+    # NaN is counted in hidden tensors, too.
     some = smdebug(runs, "layers", "v2", "--rows", "2").stdout
     assert some.endswith("\n1 of those has NaN or Inf saved at these steps\n")
 
@@ -202,15 +202,15 @@ def test_tensors_without_such_a_number(odd_run: Path) -> None:
     for more in ([], ["--json"], ["--follow"]):
         ended = smdebug(odd_run, *arguments, *more)
         # Once, in the order of their execution.
-        assert ended.stderr.startswith("smdebug: left out: complex, words, of which std was not")
-        assert ended.stderr.count("left out") == 1
+        assert ended.stderr.startswith("smdebug: skipped: complex, words: std was not")
+        assert ended.stderr.count("skipped") == 1
         assert "complex" not in ended.stdout
     told = json.loads(smdebug(odd_run, *arguments, "--json").stdout)
     assert (told["tensors"], told["values"]) == (["loss"], [[1.0] * 10])
     refused = smdebug(odd_run, "layers", "run", "--regex", "words", code=2)
     assert "at these steps; no reductions were saved in this run" in refused.stderr
     others = smdebug(odd_run, "layers", "run", "--regex", "loss|other", "--worker", "w0")
-    assert others.stderr.startswith("smdebug: left out: other, of which l2 was not saved")
+    assert others.stderr.startswith("smdebug: skipped: other: l2 was not saved")
     # What is asked for does not appear among what there is.
     refused = smdebug(odd_run, "layers", "run", code=2)
     assert "neither gradients nor weights; name a --collection of losses, or" in refused.stderr
@@ -237,8 +237,8 @@ def test_the_columns_fit(odd_run: Path, width: int, fits: int) -> None:
 def test_what_is_left_out_is_not_computed(odd_run: Path) -> None:
     shown = smdebug(odd_run, "layers", "run", "--regex", "loss|more", "--rows", "1").stdout
     assert shown.splitlines()[-2:] == [
-        "1 of 2 tensors are left out; --rows N shows more",
-        "what was not saved of those is not computed",
+        "1 of 2 tensors are not shown; --rows N shows more",
+        "reductions that were not saved are not computed for hidden tensors",
     ]
 
 

@@ -63,6 +63,31 @@ def test_help_has_examples_to_copy(name: str, tmp_path: Path) -> None:
     assert any(each.startswith(f"smdebug {name}") for each in examples)
 
 
+@pytest.mark.parametrize("name", sorted(get_command(app).commands))  # type: ignore[attr-defined]
+def test_help_shows_every_option_as_written(name: str, tmp_path: Path) -> None:
+    command = get_command(app).commands[name]  # type: ignore[attr-defined]
+    # As wide as it takes for one line each.
+    shown = smdebug(tmp_path, name, "--help", COLUMNS="400").stdout
+    lines = shown.splitlines()
+    for param in command.params:
+        assert param.help
+        (line,) = (each for each in lines if f" {param.help} " in each)
+        names = [param.metavar] if param.param_type_name == "argument" else param.opts
+        assert all(re.search(rf"[ ,]{re.escape(each)}[ ,]", line) for each in names)
+        if isinstance(param.show_default, str):
+            assert f"[default: ({param.show_default})]" in line
+        if getattr(param, "is_flag", False):
+            # Nothing between the name and the help.
+            assert re.search(rf"{re.escape(param.opts[-1])} +{re.escape(param.help)}", line)
+    assert "bool" not in shown.lower()
+
+
+def test_help_of_the_program_has_flags_without_a_type(tmp_path: Path) -> None:
+    shown = smdebug(tmp_path, "--help", COLUMNS="400").stdout
+    assert re.search("--version +Show the version and exit", shown)
+    assert "bool" not in shown.lower()
+
+
 def test_what_to_do_about_it(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
     refused = smdebug(tmp_path, "show", "run", "[", code=2)
@@ -72,7 +97,7 @@ def test_what_to_do_about_it(tmp_path: Path) -> None:
     index.write_bytes(index.read_bytes()[:-9] + b"123456789")
     for name in ("show", "layers", "rules", "compact"):
         refused = smdebug(tmp_path, name, "run", code=2)
-        said = "; smdebug check RUN says what is damaged, and what is left\n"
+        said = "; smdebug check RUN lists what is damaged\n"
         assert refused.stderr.endswith(said)
         assert len(refused.stderr.splitlines()) == 1
 
@@ -82,14 +107,14 @@ IMPATIENT = """
 import sys
 import smdebug.cli.render.progress as progress
 from smdebug.cli.main import main
-progress._PATIENCE = -1.0
+progress._DELAY_SECONDS = -1.0
 main()
 """
 # Nobody tells how much there is, and the output goes elsewhere.
 UNTOLD = """
 import sys
 import smdebug.cli.render.progress as progress
-progress._PATIENCE = -1.0
+progress._DELAY_SECONDS = -1.0
 sys.stdout = open("output", "w")
 with progress.Bar("things"):
     print("a line")

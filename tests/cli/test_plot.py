@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from smdebug.cli.render.heatmap import Heat
-from smdebug.cli.render.line_plot import Curve, plot
+from smdebug.cli.render.heatmap import Heatmap
+from smdebug.cli.render.line_plot import PlotCurve, plot
 from smdebug.cli.render.numbers import ago, byte_size, exact, short
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ BITS = {0x01: (0, 0), 0x02: (0, 1), 0x04: (0, 2), 0x08: (1, 0),
         0x10: (1, 1), 0x20: (1, 2), 0x40: (0, 3), 0x80: (1, 3)}  # fmt: skip
 
 
-def drawn(*curves: Curve, zero: bool = False) -> list[str]:
+def drawn(*curves: PlotCurve, zero: bool = False) -> list[str]:
     output = Console(file=io.StringIO(), width=WIDTH, color_system=None)
     output.print(plot(list(curves), Text("title"), WIDTH, ROWS, zero))
     assert isinstance(output.file, io.StringIO)
@@ -44,8 +44,8 @@ def dots(lines: list[str]) -> set[tuple[int, int]]:
     return found
 
 
-def curve(values: list[float] | Array, first: int = 0) -> Curve:
-    return Curve("it", np.arange(first, first + len(values)), np.asarray(values, np.float64))
+def curve(values: list[float] | Array, first: int = 0) -> PlotCurve:
+    return PlotCurve("it", np.arange(first, first + len(values)), np.asarray(values, np.float64))
 
 
 def test_dots_lie_where_the_numbers_say() -> None:
@@ -124,16 +124,16 @@ def test_logarithms_where_numbers_differ_much() -> None:
 
 
 def test_heat() -> None:
-    heat = Heat.of(np.array([2e-9, -5.0, np.nan, 0.0]))
-    assert heat.decades == (-9, 1)
+    heat = Heatmap.of(np.array([2e-9, -5.0, np.nan, 0.0]))
+    assert heat.exponents == (-9, 1)
     small, large = heat.style(2e-9), heat.style(-5.0)
     assert len({small, large, heat.style(1e-4), heat.style(0.0), heat.style(np.inf)}) == 5
     assert heat.style(np.nan) == heat.style(-np.inf)
-    # One colour for a decade, or some of them.
+    # One color for a decade, or some of them.
     assert heat.style(1.01e-9) == heat.style(9.9e-8)
     assert heat.cell(0.25, 9).plain == "    0.25 "
     assert heat.cell(None, 4).plain == "  · "
-    assert Heat.of(np.array([])).decades == (0, 1)
+    assert Heatmap.of(np.array([])).exponents == (0, 1)
     assert "1e-9" in heat.legend().plain
 
 

@@ -94,7 +94,7 @@ def test_every_rule_that_can_run(tmp_path: Path) -> None:
     shown = rules(tmp_path, "run", "--no-record", code=1)
     summary = shown.stdout.splitlines()[-1]
     count = list(states.values()).count("could not run")
-    assert summary.startswith(f"{count} rules could not run (--all says why): ")
+    assert summary.startswith(f"{count} rules could not run (--all shows why): ")
     assert "TreeDepth" in summary
     detailed = rules(tmp_path, "run", "--no-record", "--all", code=1).stdout
     assert "SimilarAcrossRuns  rule SimilarAcrossRuns must be told other_trial" in detailed
@@ -125,7 +125,7 @@ def test_how_it_ends(tmp_path: Path) -> None:
         (["run", "--rule", "VanishingGradient:treshold=1"], 2, "did you mean 'threshold'?"),
         (["run", "--rule", "mine.py:Fries"], 2, "its rules: Fires, Breaks"),
         (["ruin"], 2, "did you mean run?"),
-        ([], 2, "RUN must be"),
+        ([], 2, "RUN is required"),
     ):
         ended = rules(tmp_path, *arguments, code=code, traceback="Breaks" in str(arguments))
         assert said in ended.stdout + ended.stderr, (arguments, ended.stdout, ended.stderr)
@@ -169,7 +169,7 @@ def test_a_live_job_is_stopped(tmp_path: Path, live_job: subprocess.Popen[str]) 
     assert live_job.returncode == 0, said
     assert "stopped: " in said
     assert "gradient/a has vanished" in said
-    assert ended.stderr.startswith("smdebug: the job was asked to stop: VanishingGradient, step 0")
+    assert ended.stderr.startswith("smdebug: asked the job to stop: VanishingGradient, step 0")
     lines = ended.stdout.splitlines()
     # First as it came, and then in the table; not twice in full.
     assert lines[0].startswith("step 0  VanishingGradient  gradient/a has vanished")
@@ -178,7 +178,7 @@ def test_a_live_job_is_stopped(tmp_path: Path, live_job: subprocess.Popen[str]) 
     assert trial.loaded_all_steps
     assert f"run, up to step {trial.steps()[-1]}" in ended.stdout
     late = rules(tmp_path, "run", "--rule", "VanishingGradient", "--stop", "--json", code=1)
-    assert "the job has ended: there is nothing to stop" in late.stderr
+    assert "the job has already ended: nothing to stop" in late.stderr
     assert json.loads(late.stdout)["stopped"] is False
 
 
@@ -188,7 +188,7 @@ def test_a_job_that_is_gone_is_not_waited_for(
     live_job.kill()
     live_job.wait()
     ended = rules(tmp_path, "run", "--rule", "VanishingGradient", "--follow", code=1)
-    assert "is gone, without having ended the run" in ended.stderr
+    assert "has exited without closing the run" in ended.stderr
     assert "gradient/a has vanished" in ended.stdout
 
 

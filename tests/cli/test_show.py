@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 TRAIN, EVAL = ModeKeys.TRAIN, ModeKeys.EVAL
 STEPS = 40
-BROKEN = {11: np.nan, 12: np.nan, 25: np.inf, 26: -np.inf}
+NON_FINITE = {11: np.nan, 12: np.nan, 25: np.inf, 26: -np.inf}
 
 
 def loss(step: int) -> float:
-    return float(np.float32(BROKEN.get(step, np.exp(-step / 9))))
+    return float(np.float32(NON_FINITE.get(step, np.exp(-step / 9))))
 
 
 def weight(step: int, number: int) -> Any:
@@ -69,7 +69,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def courses(directory: Path, *arguments: str) -> list[dict[str, Any]]:
+def series_of(directory: Path, *arguments: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(
         smdebug(directory, "show", *arguments, "--json").stdout
     )
@@ -80,14 +80,14 @@ def courses(directory: Path, *arguments: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("format", ["v2", "v1"])
 def test_a_scalar(runs: Path, format: str) -> None:
-    by_mode = {each["mode"]: each for each in courses(runs, format, "loss")}
+    by_mode = {each["mode"]: each for each in series_of(runs, format, "loss")}
     assert by_mode["EVAL"]["steps"] == list(range(0, STEPS, 5))
     assert by_mode["TRAIN"]["steps"] == [step for step in range(STEPS) if step % 5]
     for each in by_mode.values():
         assert each["reduction"] is None
         np.testing.assert_array_equal(each["values"], [loss(step) for step in each["steps"]])
     # With a mode, its own numbers.
-    (only,) = courses(runs, format, "loss", "--mode", "eval", "--last", "3")
+    (only,) = series_of(runs, format, "loss", "--mode", "eval", "--last", "3")
     assert only["steps"] == [5, 6, 7]
     np.testing.assert_array_equal(only["values"], [loss(step) for step in (25, 30, 35)])
 
@@ -95,16 +95,18 @@ def test_a_scalar(runs: Path, format: str) -> None:
 @pytest.mark.parametrize("format", ["v2", "v1"])
 def test_reductions(runs: Path, format: str) -> None:
     (train, evaluation) = sorted(
-        courses(runs, format, "layer3.weight"), key=lambda each: each["mode"]
+        series_of(runs, format, "layer3.weight"), key=lambda each: each["mode"]
     )[::-1]
     assert (train["mode"], train["reduction"], evaluation["mode"]) == ("TRAIN", "l2", "EVAL")
     norms = [np.linalg.norm(weight(step, 3).astype(np.float64)) for step in train["steps"]]
     np.testing.assert_allclose(train["values"], norms, rtol=1e-6)
-    (train,) = courses(runs, format, "layer3.weight", "--reduction", "abs_mean", "--mode", "train")
+    (train,) = series_of(
+        runs, format, "layer3.weight", "--reduction", "abs_mean", "--mode", "train"
+    )
     means = [np.abs(weight(step, 3).astype(np.float64)).mean() for step in range(STEPS) if step % 5]
     np.testing.assert_allclose(train["values"], means, rtol=1e-6)
     # What was saved, where nothing is asked for.
-    (_, train) = courses(runs, format, "gradient/a")
+    (_, train) = series_of(runs, format, "gradient/a")
     assert train["reduction"] == "mean"
     np.testing.assert_allclose(train["values"], [step / 7 for step in train["steps"]], rtol=1e-6)
 
@@ -134,8 +136,8 @@ def test_the_picture_of_a_scalar(runs: Path) -> None:
 def test_several_tensors(runs: Path) -> None:
     shown = smdebug(runs, "show", "v2", "layer*", "--mode", "train").stdout
     assert shown.startswith("8 tensors, l2 (computed), over the steps of mode train")
-    assert "4 more tensors are left out" in shown.splitlines()[-1]
-    names = [each["tensor"] for each in courses(runs, "v2", r"layer1[01]?\.w", "--mode", "train")]
+    assert "4 more tensors are not shown" in shown.splitlines()[-1]
+    names = [each["tensor"] for each in series_of(runs, "v2", r"layer1[01]?\.w", "--mode", "train")]
     assert names == ["layer1.weight", "layer10.weight", "layer11.weight"]
 
 
@@ -175,7 +177,7 @@ def test_a_job_that_says_nothing_of_modes(tmp_path: Path) -> None:
 def test_workers(runs: Path) -> None:
     written = make_run(runs / "again", range(3), workers=["w0", "w1"])
     for worker in ("w0", "w1"):
-        (found,) = courses(runs, "workers", "loss", "--worker", worker)
+        (found,) = series_of(runs, "workers", "loss", "--worker", worker)
         values = [float(written[worker, step].entries[0].value) for step in range(3)]  # type: ignore[arg-type]
         np.testing.assert_array_equal(found["values"], values)
 
@@ -194,7 +196,7 @@ def test_workers(runs: Path) -> None:
         (["v2", "loss", "--mode", "predict"], "(train, eval), got 'predict'"),
         (["v2", "loss", "--mode", "training"], "--mode must be one of"),
         (["v2", "loss", "--worker", "w7"], "Invalid worker: w7; the workers here are worker_0"),
-        (["v2", "words"], "expected a tensor of numbers, got words"),
+        (["v2", "words"], "words holds strings, which cannot be plotted"),
         (["v2", "loss", "--last", "0"], "--last"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -295,7 +297,7 @@ def test_following_a_job_that_is_killed(tmp_path: Path, job: Job) -> None:
         job.process.wait()
         rest, errors = following.communicate(timeout=60)
     assert (following.returncode, rest) == (0, "")
-    assert "is gone, without having ended the run" in errors
+    assert "has exited without closing the run" in errors
 
 
 def test_ctrl_c_while_following(tmp_path: Path, job: Job) -> None:
@@ -328,7 +330,7 @@ def test_what_is_waited_for_is_said(
     with started(tmp_path, *arguments, "--follow") as following:
         assert following.stderr is not None
         line = following.stderr.readline()
-        assert line.startswith("smdebug: waiting for what the job has not saved by now: ")
+        assert line.startswith("smdebug: waiting for the job to save it: ")
         assert said in line
         job.end()
         rest, errors = following.communicate(timeout=60)
@@ -342,8 +344,8 @@ def test_a_terminal(runs: Path) -> None:
     # Drawn in place: the cursor is hidden meanwhile.
     assert "\x1b[?25l" in shown
     assert re.search(r"NaN ┤\x1b\[0m\x1b\[1;91m +xx", shown)
-    code, coloured = on_terminal(runs, "show", "v2", "loss")
-    assert (code, bool(re.search(r"\x1b\[1;91m *NaN", coloured))) == (0, True)
+    code, colored = on_terminal(runs, "show", "v2", "loss")
+    assert (code, bool(re.search(r"\x1b\[1;91m *NaN", colored))) == (0, True)
     code, plain = on_terminal(runs, "show", "v2", "loss", NO_COLOR="1")
     assert (code, "91m" in plain, "NaN" in plain) == (0, False, True)
 
@@ -383,7 +385,7 @@ def odd_run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
 
 def test_single_numbers_beside_reductions(odd_run: Path) -> None:
     # Beside a reduction they are reduced, so that one title is true of all.
-    by_name = {each["tensor"]: each for each in courses(odd_run, "run", "bias|matrix")}
+    by_name = {each["tensor"]: each for each in series_of(odd_run, "run", "bias|matrix")}
     assert {each["reduction"] for each in by_name.values()} == {"l2"}
     np.testing.assert_allclose(by_name["bias"]["values"], [1, 2, 3, 4, 5])
     np.testing.assert_allclose(by_name["matrix"]["values"], [6] * 5)
@@ -391,14 +393,14 @@ def test_single_numbers_beside_reductions(odd_run: Path) -> None:
     assert shown.startswith("2 tensors, l2 (computed), over the steps, w0 of 2 workers\n")
     assert "-" not in next(line for line in shown.splitlines() if "bias" in line)
     # Numbers alone, and one of them alone, are as they are.
-    both = {each["tensor"]: each for each in courses(odd_run, "run", "bias|scale")}
+    both = {each["tensor"]: each for each in series_of(odd_run, "run", "bias|scale")}
     assert {each["reduction"] for each in both.values()} == {None}
     np.testing.assert_allclose(both["bias"]["values"], [-1, -2, -3, -4, -5])
     np.testing.assert_allclose(both["scale"]["values"], [0, -2, -4, -6, -8])
 
 
 def test_a_tensor_of_one_element_at_its_last_step(odd_run: Path) -> None:
-    (grows,) = courses(odd_run, "run", "grows")
+    (grows,) = series_of(odd_run, "run", "grows")
     assert grows["reduction"] == "l2"
     norms = [np.linalg.norm(odd("w0", step).entries[2].value) for step in range(5)]  # type: ignore[arg-type]
     np.testing.assert_allclose(grows["values"], norms, rtol=1e-6)
@@ -406,24 +408,24 @@ def test_a_tensor_of_one_element_at_its_last_step(odd_run: Path) -> None:
 
 def test_tensors_that_cannot_be_shown_are_named(odd_run: Path) -> None:
     refused = smdebug(odd_run, "show", "run", "complex", "--json", code=2)
-    assert "complex holds complex numbers, which are no course" in refused.stderr
-    (norm,) = courses(odd_run, "run", "complex", "--reduction", "l2")
+    assert "complex holds complex numbers, which cannot be plotted" in refused.stderr
+    (norm,) = series_of(odd_run, "run", "complex", "--reduction", "l2")
     np.testing.assert_allclose(norm["values"], [5] * 5)
     for arguments in ([], ["--json"], ["--follow"], ["--follow", "--json"]):
         ended = smdebug(odd_run, "show", "run", "bias|complex|words", *arguments)
-        assert "left out: complex holds complex numbers" in ended.stderr
-        assert "got words, which holds text" in ended.stderr
-        assert "left out" not in ended.stdout
+        assert "skipped: complex holds complex numbers" in ended.stderr
+        assert "words holds strings, which cannot be plotted" in ended.stderr
+        assert "skipped" not in ended.stdout
         assert "bias" in ended.stdout
     # Those that cannot be computed, or are another worker's.
     ended = smdebug(odd_run, "show", "run", "matrix|complex", "--reduction", "std")
-    assert "left out: complex cannot be shown: reduction 'std' of a complex" in ended.stderr
+    assert "skipped: complex cannot be shown: reduction 'std' of a complex" in ended.stderr
     assert ended.stdout.startswith("matrix, std (computed)")
     ended = smdebug(odd_run, "show", "run", "bias|alone", "--worker", "w0")
-    assert ended.stderr == "smdebug: left out: alone was not saved by w0, but by w1\n"
+    assert ended.stderr == "smdebug: skipped: alone was not saved by w0, but by w1\n"
     assert ended.stdout.startswith("bias, over the steps\n")
     refused = smdebug(odd_run, "show", "run", "words|complex", code=2)
-    assert "none of 2 tensors has a course that can be shown: complex holds" in refused.stderr
+    assert "none of 2 tensors can be plotted: complex holds" in refused.stderr
     # Whose numbers they are.
     assert "over the steps, w1 of 2 workers" in smdebug(odd_run, "show", "run", "alone").stdout
 

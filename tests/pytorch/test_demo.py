@@ -72,5 +72,5 @@ def test_an_interrupt_is_clean(tmp_path: Path) -> None:
             demo.kill()
     assert began
     assert demo.returncode == 130
-    assert "stopped; what was saved until then is in" in printed
+    assert "stopped; the steps saved so far are in" in printed
     assert errors == ""

@@ -1,4 +1,4 @@
-"""Going on while a job runs: a picture that is drawn anew, or lines as they come."""
+"""Follow a running job: a plot that is redrawn, or lines as values arrive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.live import Live
 
-from smdebug.cli.render.terminal import console, say
+from smdebug.cli.render.terminal import console, print_message
 from smdebug.trials.opening import POLL_SECONDS, pause
 from smdebug.trials.summary import STOPPED, state_of
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def changes(trial: Trial) -> Iterator[None]:
-    """Yields now and whenever something new was found; ends after the end of the job.
+    """Yield now and whenever the run has new data, until the job ends.
 
-    A job whose process is gone without a word has ended, too.
+    A job whose process has exited without closing the run has ended, too.
     """
     seen = None
     while True:
-        # Asked before looking: what is found afterwards is then all there is.
-        gone = is_gone(trial)
+        # Checked before the refresh: whatever the process wrote is then read.
+        gone = writer_is_gone(trial)
         trial.maybe_refresh()
         if trial.version != seen:
             seen = trial.version
@@ -35,28 +35,28 @@ def changes(trial: Trial) -> Iterator[None]:
             break
         pause(POLL_SECONDS)
     if gone:
-        say_gone(trial)
+        report_gone_writer(trial)
 
 
-def is_gone(trial: Trial) -> bool:
-    """Whether the process that wrote a run is gone without a word."""
+def writer_is_gone(trial: Trial) -> bool:
+    """Return whether the process that wrote a run has exited without closing it."""
     return not trial.loaded_all_steps and state_of(trial.store) == STOPPED
 
 
-def say_gone(trial: Trial) -> None:
-    """Says why nothing more is waited for."""
-    say(f"the process that wrote {trial.path} is gone, without having ended the run")
+def report_gone_writer(trial: Trial) -> None:
+    """Print why the command stops waiting."""
+    print_message(f"the process that wrote {trial.path} has exited without closing the run")
 
 
 def follow(
     trial: Trial, draw: Callable[[int], RenderableType], lines: Callable[[], Iterable[str]]
 ) -> None:
-    """Shows what a job does until it ends.
+    """Show a run until its job ends.
 
     Args:
-        trial: its run.
-        draw: makes the picture for a terminal of so many columns.
-        lines: what is new since it was last called, for other programs; without a terminal.
+        trial: the run.
+        draw: returns the plot for a terminal of this many columns.
+        lines: returns the lines that are new since the last call; used without a terminal.
     """
     output = console()
     if not output.is_terminal:

@@ -1,4 +1,4 @@
-"""The course of a tensor that a command line names, read as it grows."""
+"""The time series of a tensor, read as the run grows."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from smdebug.trials.trial import Trial
 
 
-class _Unfit(SMDebugValueError):
-    """No number of a tensor is what was asked for."""
+class _CannotPlot(SMDebugValueError):
+    """A tensor whose values cannot be plotted."""
 
 
-class Course:
-    """The course of a tensor, read as it grows.
+class LiveSeries:
+    """The time series of a tensor, read as the run grows.
 
     Args:
         trial: the run.
         name: the tensor.
-        reduction: as the index spells it; chosen by what was saved when None.
+        reduction: the name in the index; when None it is chosen by what was saved.
         mode: the numbering of the steps.
-        worker: whose; the first one's when None.
-        last: so many steps at the end; all when None.
+        worker: the first worker when None.
+        last: how many steps at the end; all when None.
     """
 
     def __init__(
@@ -51,31 +51,31 @@ class Course:
         self._trial, self._reduction, self._mode = trial, reduction, mode
         self._worker, self._last = worker, last
         self._saved = True
-        self._begun = False
+        self._started = False
         self._steps, self._values = np.zeros(0, np.int64), np.zeros(0)
 
-    def look(self) -> list[Curve]:
-        """What there is by now; without a mode, a curve for each, over the global steps.
+    def read(self) -> list[Curve]:
+        """Return the curve so far; without a mode, one per mode, over the global steps.
 
         Raises:
-            SMDebugValueError: it has no course, or not this one.
+            SMDebugValueError: the tensor cannot be plotted, or was not saved this way.
         """
         tensor = self._trial.tensor(self.name)
         steps = tensor.steps(self._mode)
         if not steps:
             return []
-        if not self._begun:
-            self._begin(tensor.steps()[-1])
+        if not self._started:
+            self._start(tensor.steps()[-1])
         wanted = steps if self._last is None else steps[-self._last :]
         try:
             self._read(tensor, wanted)
-        except _Unfit:
+        except _CannotPlot:
             raise
         except SMDebugValueError:
             if self._reduction is not None:
                 raise
-            # Not one element everywhere: where no shape says so, or since now.
-            self._begin_larger(tensor.steps()[-1])
+            # Not one element at every step: no shape was saved, or it has changed.
+            self._restart_reduced(tensor.steps()[-1])
             self._read(tensor, wanted)
         first = 0 if self._last is None else max(len(self._steps) - self._last, 0)
         whole = Curve(
@@ -85,7 +85,7 @@ class Course:
         return by_mode(self._trial, whole, self._mode)
 
     def _read(self, tensor: Tensor, wanted: list[int]) -> None:
-        """Reads what is new; values are read once, however often somebody looks."""
+        """Read the new steps; each value is read once."""
         new = np.setdiff1d(wanted, self._steps)
         if not len(new):
             return
@@ -94,24 +94,24 @@ class Course:
         try:
             steps, values = tensor.series(self._reduction, self._mode, self._worker, steps=some)
         except InvalidWorker as error:
-            raise _Unfit(
+            raise _CannotPlot(
                 f"{self.name} was not saved by {self._worker}, but by {', '.join(error.workers)}"
             ) from error
         except SMDebugTypeError as error:
-            raise _Unfit(f"{self.name} cannot be shown: {error}") from error
+            raise _CannotPlot(f"{self.name} cannot be shown: {error}") from error
         fresh = np.isin(steps, new)
         self._add(steps[fresh], values[fresh])
 
-    def _begin(self, step: int) -> None:
-        """Decides what is shown, by what was saved; a step says which reductions were."""
+    def _start(self, step: int) -> None:
+        """Choose the reduction by what was saved at a step."""
         _require_numbers(self._trial, self.name, step)
         if self._reduction is None:
             self._reduction = shown_reduction(self._trial, self.name, step)
         self._require_source(step)
-        self._begun = True
+        self._started = True
 
-    def _begin_larger(self, step: int) -> None:
-        """Begins again, with a reduction of more than one element."""
+    def _restart_reduced(self, step: int) -> None:
+        """Start again with a reduction, for a tensor of more than one element."""
         self._reduction = best_reduction(self._trial, self.name, step)
         self._require_source(step)
         self._steps, self._values = np.zeros(0, np.int64), np.zeros(0)
@@ -129,11 +129,11 @@ class Course:
 
     def _add(self, steps: Array, values: Array) -> None:
         if values.dtype.kind in "USO":
-            raise _text(self.name, int(steps[0]))
+            raise _strings_error(self.name, int(steps[0]))
         if values.dtype.kind == "c":
-            raise _Unfit(
-                f"{self.name} holds complex numbers, which are no course; "
-                "name a --reduction that is real, such as l2"
+            raise _CannotPlot(
+                f"{self.name} holds complex numbers, which cannot be plotted; "
+                "choose a --reduction that is real, such as l2"
             )
         joined = np.concatenate([self._steps, steps])
         order = np.argsort(joined, kind="stable")
@@ -145,11 +145,11 @@ def _require_numbers(trial: Trial, name: str, step: int) -> None:
     table = trial.rows(name, ["step", "dtype"], steps={step})
     kinds = set(table["dtype"].to_pylist())
     if kinds & {"str", "bytes"}:
-        raise _text(name, step)
+        raise _strings_error(name, step)
 
 
-def _text(name: str, step: int) -> SMDebugValueError:
-    return _Unfit(
-        f"expected a tensor of numbers, got {name}, which holds text; "
+def _strings_error(name: str, step: int) -> SMDebugValueError:
+    return _CannotPlot(
+        f"{name} holds strings, which cannot be plotted; "
         f"trial.tensor({name!r}).value({step}) reads it"
     )

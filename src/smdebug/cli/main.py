@@ -1,8 +1,7 @@
 """The command `smdebug`.
 
-It ends with 0; with 1 when it found what it looks for (damage, a difference, what a rule finds);
-with 2 when it was told something that makes no sense, or could not do it; with 130 after Ctrl-C;
-with 141 when nobody reads its output any more.
+Exit status: 0; 1 if a command found what it looks for (damage, a difference, a finding); 2 for
+invalid arguments or a failure; 130 after Ctrl-C; 141 if the reader of the output has closed it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from smdebug.cli.commands.ls import ls
 from smdebug.cli.commands.rules import rules
 from smdebug.cli.commands.run import run
 from smdebug.cli.commands.show import show
-from smdebug.cli.render.terminal import UNREAD, say
+from smdebug.cli.options import Command, Group
+from smdebug.cli.render.terminal import BROKEN_PIPE, print_message
 from smdebug.exceptions import (
     DataCorrupted,
     IndexReaderException,
@@ -33,22 +33,23 @@ from smdebug.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from smdebug.cli.commands.run import Launch
+    from smdebug.cli.launch import Launch
 
 app = typer.Typer(
     name="smdebug",
+    cls=Group,
     help="Tornasole, the training debugger.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-# What follows the script is the script's, whatever it looks like.
-app.command(context_settings={"allow_interspersed_args": False})(run)
+# All arguments after the script belong to the script.
+app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 for command in (ls, show, layers, rules, diff, check, compact):
-    app.command()(command)
+    app.command(cls=Command)(command)
 # `export tensorboard RUN LOGDIR` has one argument more than `export RUN OUT`.
-app.command(context_settings={"allow_extra_args": True})(export)
-app.command()(demo)
+app.command(cls=Command, context_settings={"allow_extra_args": True})(export)
+app.command(cls=Command)(demo)
 
 
 @app.callback(invoke_without_command=True)
@@ -61,50 +62,50 @@ def _version(
 
 
 def main() -> None:
-    """Runs the command line."""
+    """Run the command line."""
     launches: list[Launch] = []
     try:
         _parse(launches)
     except (SMDebugError, OSError) as error:
-        _give_up(error)
+        _exit_with_error(error)
     except MemoryError as error:
-        _give_up(SMDebugError(f"there is not enough memory for this: {error}"))
+        _exit_with_error(SMDebugError(f"not enough memory: {error}"))
     try:
         run_program = launches[0].prepare()
     except SMDebugError as error:
-        _give_up(error)
-    # Outside of everything that has an opinion on exceptions.
+        _exit_with_error(error)
+    # Outside of all exception handling.
     run_program()
 
 
-def _give_up(error: Exception) -> NoReturn:
-    say(f"error: {error}{_what_to_do(error)}")
+def _exit_with_error(error: Exception) -> NoReturn:
+    print_message(f"error: {error}{_hint(error)}")
     sys.exit(2)
 
 
-def _what_to_do(error: Exception) -> str:
-    """What a person at a terminal can do about it, where the error itself speaks to programs."""
+def _hint(error: Exception) -> str:
+    """Return what a user can do about an error of the library."""
     if isinstance(error, DataCorrupted | IndexReaderException):
-        return "; smdebug check RUN says what is damaged, and what is left"
+        return "; smdebug check RUN lists what is damaged"
     if isinstance(error, TensorUnavailable) and not error.nearest:
         return "; smdebug show RUN lists what was saved"
     return ""
 
 
 def _parse(launches: list[Launch]) -> None:
-    """Does what the command line says; the process ends with it, unless a program is launched."""
+    """Run the command and exit, unless a program is to be launched."""
     try:
         app(obj=launches)
     except SystemExit as ended:
-        if ended.code == 1 and _nobody_reads():
-            # 1 is for what a command finds.
-            sys.exit(UNREAD)
+        if ended.code == 1 and _output_is_closed():
+            # 1 means that a command found something.
+            sys.exit(BROKEN_PIPE)
         if not launches:
             raise
 
 
-def _nobody_reads() -> bool:
-    """Whether the other end of the output is closed."""
+def _output_is_closed() -> bool:
+    """Return whether the reader of the output has closed it."""
     if not hasattr(select, "poll"):  # pragma: no cover - not on Windows
         return False
     pipe = select.poll()

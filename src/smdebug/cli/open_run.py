@@ -1,4 +1,4 @@
-"""Opening what a command line names: a run, a tensor of it, a mode."""
+"""Open the run that a command line names, and parse its mode."""
 
 from __future__ import annotations
 
@@ -24,50 +24,50 @@ if TYPE_CHECKING:
     from smdebug.storage.stores.base import Store
     from smdebug.trials.trial import Trial
 
-# So many runs are named where a directory of runs was given.
-_NAMED = 3
+# How many runs an error lists if the path is a directory of runs.
+_LISTED = 3
 
 
 def open_run(path: str) -> Trial:
-    """Opens a run that is there; no job is waited for.
+    """Open an existing run, without waiting for its job.
 
     Raises:
-        SMDebugValueError: there is none; directories with a similar name are offered.
+        SMDebugValueError: there is no run; the message suggests directories of a similar name.
     """
     store = open_store(path)
-    _require_there(store, path)
+    _require_existing(store, path)
     try:
         with Bar("opening"):
-            # Before anything is said of files that a run would have.
+            # First: its error is clearer than one about missing files of a run.
             require_place(store, None)
             return create_trial(path, wait_seconds=0)
     except (MissingCollectionFiles, TrialNotFound) as error:
-        raise _no_run(path, error) from error
+        raise _not_a_run(path, error) from error
 
 
-def open_place(path: str) -> Store:
-    """Opens the place of a run, whose files may be damaged or not all there.
+def open_run_store(path: str) -> Store:
+    """Open the store of a run, whose files may be damaged or incomplete.
 
     Raises:
-        SMDebugValueError: there is no run; those beside it with a similar name are offered.
+        SMDebugValueError: there is no run; the message suggests directories of a similar name.
     """
     store = open_store(path)
-    _require_there(store, path)
+    _require_existing(store, path)
     try:
         require_place(store, None)
-        # An empty directory may be that of a run to come; there is nothing to do with it yet.
+        # A job that has just started has an empty directory.
         if store.first() is None:
             raise TrialNotFound(f"{store.url} is empty")
     except TrialNotFound as error:
-        raise _no_run(path, error) from error
+        raise _not_a_run(path, error) from error
     return retrying(store, READING_SECONDS)
 
 
-def mode_named(name: str | None) -> ModeKeys:
-    """The mode of `--mode`; all of them, counted together, when it was not given.
+def parse_mode(name: str | None) -> ModeKeys:
+    """Return the mode of `--mode`, or `GLOBAL` without it.
 
     Raises:
-        SMDebugValueError: there is none of this name.
+        SMDebugValueError: the name is unknown.
     """
     if name is None:
         return ModeKeys.GLOBAL
@@ -78,7 +78,7 @@ def mode_named(name: str | None) -> ModeKeys:
 
 
 def require_mode(trial: Trial, mode: ModeKeys) -> None:
-    """Raises `SMDebugValueError` when a run has no steps of a mode."""
+    """Raise `SMDebugValueError` if a run has no steps of a mode."""
     known = [each.name.lower() for each in trial.modes()]
     if mode is not ModeKeys.GLOBAL and mode.name.lower() not in known:
         raise SMDebugValueError(
@@ -88,36 +88,36 @@ def require_mode(trial: Trial, mode: ModeKeys) -> None:
 
 
 def nearest_paths(path: str) -> list[str]:
-    """Up to three paths that exist and may have been meant; none for a URL."""
+    """Return up to three existing paths of a similar name; none for a URL."""
     if "://" in path:
         return []
-    meant = Path(path).expanduser()
+    wanted = Path(path).expanduser()
     try:
-        beside = [each.name for each in meant.parent.iterdir() if each.is_dir()]
+        siblings = [each.name for each in wanted.parent.iterdir() if each.is_dir()]
     except OSError:
         return []
-    found = difflib.get_close_matches(meant.name, beside, 3)
-    return [str(meant.parent / name) for name in found if name != meant.name]
+    found = difflib.get_close_matches(wanted.name, siblings, 3)
+    return [str(wanted.parent / name) for name in found if name != wanted.name]
 
 
-def _require_there(store: Store, path: str) -> None:
+def _require_existing(store: Store, path: str) -> None:
     if not store.exists():
         file = "://" not in path and Path(path).expanduser().is_file()
-        why = "is a file" if file else f"does not exist{_meant(nearest_paths(path))}"
+        why = "is a file" if file else f"does not exist{_did_you_mean(nearest_paths(path))}"
         raise SMDebugValueError(
             f"RUN must be a directory or a URL that a hook has saved to, got {path!r}, which {why}"
         )
 
 
-def _no_run(path: str, error: Exception) -> SMDebugValueError:
+def _not_a_run(path: str, error: Exception) -> SMDebugValueError:
     return SMDebugValueError(
         f"RUN must be a directory or a URL that a hook has saved to, got {path!r}: "
-        f"{error}{_inside(path)}"
+        f"{error}{_runs_inside(path)}"
     )
 
 
-def _inside(path: str) -> str:
-    """What to do with a directory that is no run, where runs lie in it."""
+def _runs_inside(path: str) -> str:
+    """Return a hint that lists the runs in a directory, or an empty string."""
     if "://" in path:
         return ""
     try:
@@ -127,12 +127,12 @@ def _inside(path: str) -> str:
     found = [str(each) for each in folders if is_run(open_store(str(each)))]
     if not found:
         return ""
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     return (
-        f". It holds runs ({', '.join(found[:_NAMED])}{more}): name one of them, or list all with "
+        f". It holds runs ({', '.join(found[:_LISTED])}{more}): name one of them, or list all with "
         f"smdebug ls {shlex.quote(path)}"
     )
 
 
-def _meant(paths: list[str]) -> str:
+def _did_you_mean(paths: list[str]) -> str:
     return f"; did you mean {' or '.join(paths)}?" if paths else ""

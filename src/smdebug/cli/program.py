@@ -1,4 +1,4 @@
-"""A Python program, run in this process as if it had been started by itself."""
+"""A Python program that runs in this process as `__main__`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Program:
 
     Args:
         name: the path of a script, or the name of a module.
-        arguments: what it finds in `sys.argv` behind its own name.
-        is_module: whether the name is that of a module, as behind `python -m`.
+        arguments: `sys.argv` after the name.
+        is_module: whether the name is that of a module, as in `python -m`.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Program:
     is_module: bool = False
 
     def check(self) -> None:
-        """Raises `SMDebugValueError` when there is no such script."""
+        """Raise `SMDebugValueError` if the script does not exist."""
         if not self.is_module and not Path(self.name).is_file():
             raise SMDebugValueError(
                 f"the program must be a Python script, got {self.name!r}, which is no file; a "
@@ -39,22 +39,22 @@ class Program:
             )
 
     def load(self) -> Callable[[], None]:
-        """Finds and compiles it; returns what runs it.
+        """Find and compile it; return a function that runs it.
 
-        What runs it raises `SystemExit` when the program ended by that, or by an exception, which
-        is shown as if the program had been started by itself.
+        That function raises `SystemExit` if the program exits or raises; an exception is shown
+        as Python would show it.
 
         Raises:
-            SMDebugValueError: there is no such module.
+            SMDebugValueError: the module does not exist.
         """
-        # What the interpreter itself has put there belongs to the launcher.
+        # The interpreter has put the directory of the launcher there.
         if not getattr(sys.flags, "safe_path", False):
             here = Path.cwd() if self.is_module else Path(self.name).resolve().parent
             sys.path[0] = str(here)
-        spec, code = self._found()
+        spec, code = self._find_code()
         file = spec.origin or self.name
         main = ModuleType("__main__")
-        # Processes that it spawns find their way by these.
+        # Processes started by `multiprocessing` read these.
         attributes: dict[str, Any] = {"__file__": file, "__cached__": None}
         attributes["__spec__"] = spec if self.is_module else None
         attributes["__loader__"] = spec.loader
@@ -67,14 +67,14 @@ class Program:
             try:
                 exec(code, vars(main))
             except Exception as error:
-                # The frame of this function is nobody's business.
+                # Without the frame of this function.
                 inner = None if error.__traceback__ is None else error.__traceback__.tb_next
                 sys.excepthook(type(error), error.with_traceback(inner), inner)
                 sys.exit(1)
 
         return run
 
-    def _found(self) -> tuple[ModuleSpec, CodeType]:
+    def _find_code(self) -> tuple[ModuleSpec, CodeType]:
         if not self.is_module:
             file = str(Path(self.name).absolute())
             loader = SourceFileLoader("__main__", file)
@@ -101,7 +101,7 @@ class Program:
         try:
             return importlib.util.find_spec(name)
         except ModuleNotFoundError as error:
-            # What the package itself misses is another matter.
+            # Another module that the package imports is missing.
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
             return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.arrow import PARQUET_ERRORS, pa, pq
+from smdebug.storage.arrow import PARQUET_ERRORS, from_list, pa, pq
 from smdebug.storage.format.checksum import (
     checksummed_name,
     fits_checksum,
@@ -112,7 +112,7 @@ def write_findings(store: Store, findings: Sequence[Finding]) -> str | None:
     """Add findings to a run; return the key of the file, None without findings."""
     if not findings:
         return None
-    table = pa.Table.from_pylist([finding.to_dict() for finding in findings], _SCHEMA)
+    table = _table_of(findings)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return _write(store, "parquet", memoryview(sink.getvalue()))
@@ -133,8 +133,13 @@ def read_findings(store: Store) -> list[Finding]:
 
 def findings_table(store: Store) -> Any:
     """Return all findings of a run as an Arrow table."""
-    rows = [finding.to_dict() for finding in read_findings(store)]
-    return pa.Table.from_pylist(rows, _SCHEMA)
+    return _table_of(read_findings(store))
+
+
+def _table_of(findings: Sequence[Finding]) -> pa.Table:
+    rows = [finding.to_dict() for finding in findings]
+    columns = [from_list([row[field.name] for row in rows], field.type) for field in _SCHEMA]
+    return pa.Table.from_arrays(columns, schema=_SCHEMA)
 
 
 def write_report(store: Store, report: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from smdebug.exceptions import DataCorrupted, IndexReaderException
-from smdebug.storage.arrow import pa
+from smdebug.storage.arrow import from_numpy, pa, to_numpy
 from smdebug.storage.end_marker import EndMarker
 from smdebug.storage.format.collections_file import decode_collections
 from smdebug.storage.format.keys import (
@@ -330,9 +330,9 @@ class RunReader:
                 if isinstance(segment, V1Segment):
                     segment = segment.part(begin, end)
                 table = segment.table(needed)
-                steps = table["step"].to_numpy()
+                steps = to_numpy(table["step"])
                 if len(steps) and (steps.min() < begin or steps.max() >= end):
-                    table = table.filter((steps >= begin) & (steps < end))
+                    table = table.filter(from_numpy((steps >= begin) & (steps < end)))
                 chunks.append(table)
             return pa.concat_tables(chunks)
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.arrow import pa, pc
+from smdebug.storage.arrow import from_numpy, pa, pc, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -96,7 +96,7 @@ def places_among(column: Any, texts: Sequence[str]) -> Ints:
     known = {text: index for index, text in enumerate(texts)}
     # One more, so that indexing works for a column without rows.
     indices = [*(known.get(text, -1) for text in array.dictionary.to_pylist()), -1]
-    found: Ints = np.array(indices, np.int64)[array.indices.to_numpy(zero_copy_only=False)]
+    found: Ints = np.array(indices, np.int64)[to_numpy(array.indices)]
     return found
 
 
@@ -107,36 +107,36 @@ def mode_numbers(column: Any) -> Ints:
     if unknown:
         raise IndexReaderException(f"the index has the unknown mode {unknown[0]!r}")
     values = [ModeKeys[name].value for name in names]
-    codes: Ints = column.indices.to_numpy(zero_copy_only=False)
+    codes: Ints = to_numpy(column.indices)
     return np.array(values or [0], np.int64)[codes]
 
 
 def _first_of_each(keys: Any) -> Any:
     """Return the first row of each distinct key."""
-    codes = pa.array(keys).dictionary_encode()
+    codes = from_numpy(keys).dictionary_encode()
     first = np.empty(len(codes.dictionary), np.int64)
     # The last of several assignments to one element stays, so go backwards.
-    numbers = codes.indices.to_numpy()
+    numbers = to_numpy(codes.indices)
     first[numbers[::-1]] = np.arange(len(keys) - 1, -1, -1)
     return first
 
 
 def distinct_steps(columns: dict[str, Any], mode: Any) -> StepArrays:
     """Return the distinct steps of rows; `mode` has the numbers of their modes."""
-    step, seq = columns["step"].to_numpy(), columns["seq"].to_numpy()
+    step, seq = to_numpy(columns["step"]), to_numpy(columns["seq"])
     # The newest row of a step counts.
     order = np.argsort(-seq.astype(np.int64), kind="stable")
     first = order[_first_of_each((step * 8 + mode)[order])]
     return StepArrays(
         step[first],
         mode[first],
-        columns["mode_step"].to_numpy()[first],
+        to_numpy(columns["mode_step"])[first],
         seq[first].astype(np.int64),
     )
 
 
 def distinct_names(dictionary: Any, codes: Any, mode: Any) -> Iterable[tuple[str, int]]:
     """Return the distinct (tensor, mode) pairs of rows, with the mode as a bit."""
-    keys = pc.unique(pa.array(codes.astype(np.int64) * 8 + mode)).to_numpy()
-    names = dictionary.take(pa.array(keys // 8)).to_pylist()
+    keys = to_numpy(pc.unique(from_numpy(codes.astype(np.int64) * 8 + mode)))
+    names = dictionary.take(from_numpy(keys // 8)).to_pylist()
     return zip(names, (1 << (keys % 8)).tolist(), strict=True)

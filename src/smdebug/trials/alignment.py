@@ -9,7 +9,7 @@ import numpy as np
 
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.arrow import pa, pc
+from smdebug.storage.arrow import from_numpy, pa, pc, to_numpy
 from smdebug.storage.segment_summary import mode_numbers, one_array, places_among
 
 if TYPE_CHECKING:
@@ -129,10 +129,10 @@ class Alignment:
         for only, rows, common in zip(self.only, (first, second), (left, right), strict=True):
             only["rows"].count += len(rows.keys) - len(common)
         # By step, then by place; workers side by side.
-        numbers = first.table[self.number].to_numpy()[left]
+        numbers = to_numpy(first.table[self.number])[left]
         order = np.lexsort((left, first.places[left], numbers))
         left, right = left[order], right[order]
-        tables = first.table.take(left), second.table.take(right)
+        tables = first.table.take(from_numpy(left)), second.table.take(from_numpy(right))
         return Pairs(tables, first.places[left], first.sizes[left])
 
     def _rows(self, trial: Trial, steps: list[int], columns: list[str]) -> _Rows:
@@ -140,14 +140,14 @@ class Alignment:
         ends = [trial.known_global_step(self._mode, step) for step in (steps[0], steps[-1])]
         low, high = (0 if step is None else step for step in ends)
         table = trial.rows_between(low, high + 1, columns)
-        numbers = table[self.number].to_numpy()
+        numbers = to_numpy(table[self.number])
         modes = mode_numbers(one_array(table["mode"]))
         chosen = np.isin(numbers, steps)
         if self._mode is not ModeKeys.GLOBAL:
             chosen &= modes == self._mode.value
         rows = np.flatnonzero(chosen)
         workers = places_among(table["worker"], self._workers)
-        positions = table["position"].to_numpy()
+        positions = to_numpy(table["position"])
         order = rows[np.lexsort((positions[rows], workers[rows], numbers[rows]))]
         groups = numbers[order] * (len(self._workers) + 1) + workers[order]
         places, sizes = _ranks(groups)
@@ -157,7 +157,7 @@ class Alignment:
         keys = np.searchsorted(steps, numbers[order]).astype(np.int64) * 8 + modes[order]
         keys = keys * len(self._workers) + workers[order]
         keys = keys * len(self.tensors) + tensors[order]
-        return _Rows(table.take(order), keys, places[kept], sizes[kept])
+        return _Rows(table.take(from_numpy(order)), keys, places[kept], sizes[kept])
 
 
 def _names(trial: Trial, mode: ModeKeys, pattern: re.Pattern[str] | None) -> set[str]:
@@ -179,18 +179,18 @@ def _ranks(groups: Array) -> tuple[Array, Array]:
 def other_dtypes(first: pa.Table, second: pa.Table) -> Array:
     """Rows whose dtypes are known in both tables, and differ."""
     texts = [each["dtype"].cast(pa.string()) for each in (first, second)]
-    found: Array = pc.fill_null(pc.not_equal(*texts), False).to_numpy()
+    found: Array = to_numpy(pc.not_equal(*texts), null=False)
     return found
 
 
 def other_shapes(first: pa.Table, second: pa.Table) -> Array:
     """Rows whose shapes are known in both tables, and differ."""
     columns = [one_array(each["shape"]) for each in (first, second)]
-    ranks = [pc.fill_null(pc.list_value_length(each), -1).to_numpy() for each in columns]
+    ranks = [to_numpy(pc.list_value_length(each), null=-1) for each in columns]
     differ: Array = (ranks[0] != ranks[1]) & (ranks[0] >= 0) & (ranks[1] >= 0)
     for rank in np.unique(ranks[0][ranks[0] > 0]).tolist():
         rows = np.flatnonzero((ranks[0] == rank) & (ranks[1] == rank))
-        sizes = [each.take(pa.array(rows)).flatten().to_numpy() for each in columns]
+        sizes = [to_numpy(each.take(from_numpy(rows)).flatten()) for each in columns]
         one, other = (each.reshape(-1, rank) for each in sizes)
         differ[rows] = (one != other).any(axis=1)
     return differ

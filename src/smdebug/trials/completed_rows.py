@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smdebug.storage.arrow import pa
+from smdebug.storage.arrow import from_list, from_numpy, pa, to_numpy
 from smdebug.storage.format.dtypes import dtype_name
 from smdebug.storage.v2.index import SCHEMA
 from smdebug.storage.v2.segment import scalar_value
@@ -34,7 +34,7 @@ def completed_rows(
         values: their raw values, if they were read. Otherwise small records are read, and of
             larger ones type and shape are not known.
     """
-    classic = table["seq"].to_numpy() < 0
+    classic = to_numpy(table["seq"]) < 0
     if not classic.any():
         return table
     columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in _FILLED}
@@ -50,13 +50,13 @@ def completed_rows(
         place = table.column_names.index(name)
         kind = SCHEMA.field(name).type
         text = pa.types.is_dictionary(kind)
-        array = pa.array(column, pa.string() if text else kind, from_pandas=False)
+        array = from_list(column, pa.string() if text else kind)
         table = table.set_column(place, name, array.dictionary_encode() if text else array)
     return table
 
 
 def _small_values(trial: Trial, table: pa.Table, classic: Array) -> dict[int, Array | None]:
-    lengths = table["length"].to_numpy(zero_copy_only=False)
+    lengths = to_numpy(table["length"])
     with np.errstate(invalid="ignore"):
         rows = np.flatnonzero(classic & (lengths <= _SMALL))
-    return dict(zip(rows.tolist(), trial.row_values(table.take(rows)), strict=True))
+    return dict(zip(rows.tolist(), trial.row_values(table.take(from_numpy(rows))), strict=True))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from smdebug.exceptions import ShapeUnavailableForStep, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
-from smdebug.storage.arrow import pc
+from smdebug.storage.arrow import from_numpy, pc, to_numpy
 from smdebug.storage.segment_summary import mode_numbers, one_array
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def by_mode(trial: Trial, whole: Curve, mode: ModeKeys) -> list[Curve]:
     if mode is not ModeKeys.GLOBAL:
         return [replace(whole, mode=mode)]
     table = trial.rows(whole.name, ["step", "mode"])
-    known, first = np.unique(table["step"].to_numpy(), return_index=True)
+    known, first = np.unique(to_numpy(table["step"]), return_index=True)
     modes = mode_numbers(one_array(table["mode"]))[first][np.searchsorted(known, whole.steps)]
     return [
         replace(
@@ -119,7 +119,7 @@ def saved_reductions(trial: Trial, name: str, step: int) -> list[str]:
     """The reductions that were saved of a tensor at a global step."""
     present = present_reductions(trial)
     table = trial.rows(name, ["step", *present], steps={step})
-    table = table.filter(table["step"].to_numpy() == step)
+    table = table.filter(from_numpy(to_numpy(table["step"]) == step))
     return [each for each in present if table[each].null_count < table.num_rows]
 
 
@@ -148,7 +148,7 @@ def _ever_larger(trial: Trial, name: str) -> bool:
     """Whether a shape that was saved is of another number of elements than one."""
     sizes = pc.list_flatten(trial.rows(name, ["step", "shape"])["shape"])
     # One element is what has no size but 1.
-    return bool(pc.any(pc.not_equal(sizes, 1)).as_py())
+    return bool((to_numpy(sizes) != 1).any())
 
 
 def best_reduction(trial: Trial, name: str, step: int) -> str:

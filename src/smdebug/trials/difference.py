@@ -10,6 +10,7 @@ import numpy as np
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, canonical_reduction, compute_reduction
+from smdebug.storage.arrow import from_numpy, to_numpy
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.v2.row_checks import shape_elements
 from smdebug.trials.alignment import Alignment, OnlyOne, Pairs, other_dtypes, other_shapes
@@ -208,13 +209,13 @@ class _Comparison:
         chosen: Array,
         wrong: Wrong,
     ) -> None:
-        in_index = np.logical_and(*(each["value"].is_valid().to_numpy() for each in tables))
+        in_index = np.logical_and(*(to_numpy(each["value"].is_valid()) for each in tables))
         numbers = np.flatnonzero(chosen & in_index)
-        kinds = [each.select(_KIND).take(numbers) for each in tables]
+        kinds = [each.select(_KIND).take(from_numpy(numbers)) for each in tables]
         alike = ~(other_dtypes(*kinds) | other_shapes(*kinds))
         # Numbers that lie in both indexes are two columns.
         columns = numbers[alike]
-        one, other = (each["value"].to_numpy()[columns] for each in tables)
+        one, other = (to_numpy(each["value"])[columns] for each in tables)
         for at in np.flatnonzero(~self._closeness.close(one, other)).tolist():
             row = int(columns[at])
             shape = tuple(tables[0]["shape"][row].as_py() or ())
@@ -225,7 +226,7 @@ class _Comparison:
         if not len(rest):
             return
         values = [
-            trial.row_values(each.take(rest))
+            trial.row_values(each.take(from_numpy(rest)))
             for trial, each in zip(self._trials, tables, strict=True)
         ]
         for row, left, right in zip(rest.tolist(), *values, strict=True):
@@ -253,9 +254,9 @@ class _Comparison:
         done: Array,
     ) -> None:
         for name in self._reductions:
-            valid = np.logical_and(*(each[name].is_valid().to_numpy() for each in tables))
+            valid = np.logical_and(*(to_numpy(each[name].is_valid()) for each in tables))
             rows = np.flatnonzero(chosen & valid)
-            one, other = (each[name].to_numpy()[rows] for each in tables)
+            one, other = (to_numpy(each[name])[rows] for each in tables)
             done[rows] = True
             for at in np.flatnonzero(~self._closeness.close(one, other)).tolist():
                 mismatch = self._closeness.of_numbers(one[at], other[at], ())
@@ -273,7 +274,7 @@ class _Comparison:
         if not len(rows):
             return
         sides = [
-            self._reduced(trial, each.take(rows))
+            self._reduced(trial, each.take(from_numpy(rows)))
             for trial, each in zip(self._trials, tables, strict=True)
         ]
         for row, one, other in zip(rows.tolist(), *sides, strict=True):
@@ -300,13 +301,13 @@ class _Comparison:
 
 def _has_value(table: pa.Table) -> Array:
     """Rows whose value is saved: in a record, in the index, or because there is nothing in it."""
-    saved: Array = table["offset"].is_valid().to_numpy() | table["value"].is_valid().to_numpy()
+    saved: Array = to_numpy(table["offset"].is_valid()) | to_numpy(table["value"].is_valid())
     saved |= shape_elements(table) == 0
     return saved
 
 
 def _lengths(tables: Tables) -> list[int]:
     """How many bytes the tensors of a row of both tables take together."""
-    found = sum(np.nan_to_num(each["length"].to_numpy().astype(np.float64)) for each in tables)
+    found = sum(np.nan_to_num(to_numpy(each["length"]).astype(np.float64)) for each in tables)
     lengths: list[int] = np.asarray(found).astype(np.int64).tolist()
     return lengths

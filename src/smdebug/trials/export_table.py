@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.exceptions import SMDebugValueError
-from smdebug.storage.arrow import pa, pc, pq
+from smdebug.storage.arrow import from_list, from_numpy, pa, pc, pq, to_numpy
 from smdebug.storage.format.dtypes import dtype_name
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.v2.index import SCHEMA, TEXT_COLUMNS
@@ -127,7 +127,7 @@ def _rows(
     kinds = _plain_schema(columns, False)
     seen: set[int] = set()
     for table in selection.tables([*columns, *VALUE_COLUMNS, "time"], tell, _ROWS_PER_GROUP):
-        seen.update(np.unique(table["step"].to_numpy()).tolist())
+        seen.update(np.unique(to_numpy(table["step"])).tolist())
         for piece in pieces(table, _BYTES_AT_ONCE) if values else [table]:
             raw = selection.trial.row_values(piece) if values else None
             piece = completed_rows(selection.trial, piece, raw)
@@ -153,13 +153,14 @@ def _values(raw: list[Array | None], table: Any, done: Written) -> Any:
             done.left_out[name] = f"values of {dtype} are no doubles"
             value = None
         found.append(None if value is None else value.reshape(-1).astype(np.float64))
-    ends = np.cumsum([0, *(0 if value is None else value.size for value in found)])
+    sizes = [0 if value is None else value.size for value in found]
+    ends = np.cumsum([0, *sizes], dtype=np.int64)
     flat = np.concatenate([np.zeros(0), *(value for value in found if value is not None)])
     return pa.LargeListArray.from_arrays(
-        pa.array(ends, pa.int64()),
-        pa.array(flat, pa.float64(), from_pandas=False),
+        from_numpy(ends),
+        from_numpy(flat),
         type=_VALUES,
-        mask=pa.array([value is None for value in found], pa.bool_()),
+        mask=from_list([value is None for value in found], pa.bool_()),
     )
 
 
@@ -242,5 +243,7 @@ def _without_lists(table: Any) -> Any:
         return table
     place = table.column_names.index("shape")
     sizes = table["shape"].cast(pa.list_(pa.string()))
-    joined = pc.binary_join(sizes, ",")
-    return table.set_column(place, "shape", pc.binary_join_element_wise("[", joined, "]", ""))
+    comma, opening, closing, nothing = from_list([",", "[", "]", ""], pa.string())
+    joined = pc.binary_join(sizes, comma)
+    texts = pc.binary_join_element_wise(opening, joined, closing, nothing)
+    return table.set_column(place, "shape", texts)

@@ -11,7 +11,7 @@ import numpy as np
 from smdebug.config.validation import short_repr
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.arrow import pa
+from smdebug.storage.arrow import from_numpy, pa, to_numpy
 from smdebug.trials.index_rows import numbered
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Frame:
     @property
     def positions(self) -> Ints:
         """The position of each tensor within its step, in execution order."""
-        by_row = self.rows.table["position"].to_numpy().astype(np.int64)
+        by_row = to_numpy(self.rows.table["position"]).astype(np.int64)
         found: Ints = self.cell_values(by_row, np.iinfo(np.int64).max)
         return found
 
@@ -305,11 +305,11 @@ class Frame:
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table with the column `step` and one for each tensor and reduction."""
-        arrays, names = [pa.array(self.steps)], ["step"]
+        arrays, names = [from_numpy(self.steps)], ["step"]
         for reduction in self.reductions:
             values, present = self._numbers if reduction == self.reduction else self.read(reduction)
             for place, name in enumerate(self._labels(reduction)):
-                arrays.append(pa.array(values[:, place], mask=~present[:, place]))
+                arrays.append(from_numpy(values[:, place], present[:, place]))
                 names.append(name)
         return pa.Table.from_arrays(arrays, names=names)
 

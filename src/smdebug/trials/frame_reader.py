@@ -10,7 +10,7 @@ import numpy as np
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError, TensorUnavailableForStep
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import canonical_reduction
-from smdebug.storage.arrow import pa
+from smdebug.storage.arrow import from_numpy, pa, to_numpy
 from smdebug.storage.format.keys import LAST_STEP
 from smdebug.trials.choice import chosen, names_in, require_worker
 from smdebug.trials.frame import lay_out
@@ -149,9 +149,9 @@ class FrameQuery:
             return self.trial.rows_between(begin, end, columns)
         tables = [self.trial.rows(name, columns) for name in self.names]
         table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
-        steps = table["step"].to_numpy()
+        steps = to_numpy(table["step"])
         if len(steps) and (steps.min() < begin or steps.max() >= end):
-            table = table.filter((steps >= begin) & (steps < end))
+            table = table.filter(from_numpy((steps >= begin) & (steps < end)))
         return table
 
     def _require_steps(self, frame: Frame) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import compute_reduction
-from smdebug.storage.arrow import pa
+from smdebug.storage.arrow import from_numpy, pa, to_numpy
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.segment_summary import mode_numbers, one_array, places_among
 from smdebug.trials.selection import pieces
@@ -173,9 +173,9 @@ def read_grid(
     lacking = []
     for first, end in source.parts():
         table, places = source.rows(names, first, end)
-        saved = table[number].is_valid().to_numpy()
+        saved = to_numpy(table[number].is_valid())
         seen[places.tensor] = True
-        cells.add(places.kept(saved), table[number].to_numpy()[saved])
+        cells.add(places.kept(saved), to_numpy(table[number])[saved])
         if not saved.all():
             lacking.append((first, end))
         if tell is not None:
@@ -274,11 +274,11 @@ class _Source:
         rows = np.flatnonzero(kept)
         if self.worker is None and self.trial.num_workers > 1:
             # Rows come worker after worker: the first one's is the first.
-            step = table["step"].to_numpy()[rows] - begin
+            step = to_numpy(table["step"])[rows] - begin
             rows = rows[np.unique(tensor[rows] * (behind - begin) + step, return_index=True)[1]]
-        table = table.take(pa.array(rows))
-        step = table["step"].to_numpy()
-        shown = step if self.mode is ModeKeys.GLOBAL else table["mode_step"].to_numpy()
+        table = table.take(from_numpy(rows))
+        step = to_numpy(table["step"])
+        shown = step if self.mode is ModeKeys.GLOBAL else to_numpy(table["mode_step"])
         column = np.searchsorted(self.columns.begins, step, side="right") - 1
         return table, _Places(tensor[rows], column, shown)
 
@@ -287,10 +287,10 @@ class _Source:
     ) -> Iterator[tuple[_Places, Floats]]:
         """What was not saved of some columns, from the values, where those were."""
         table, places = self.rows(names, first, end, raw=True)
-        missing = np.flatnonzero(table[self.number].is_null().to_numpy())
+        missing = np.flatnonzero(to_numpy(table[self.number].is_null()))
         places = places.kept(missing)
         begin = 0
-        for piece in pieces(table.take(pa.array(missing))):
+        for piece in pieces(table.take(from_numpy(missing))):
             numbers = [self._number_of(value) for value in self.trial.row_values(piece)]
             there = np.array([number is not None for number in numbers], bool)
             if there.any():

@@ -15,6 +15,7 @@ from smdebug.exceptions import SMDebugError
 from smdebug.markup import cut, escape, tag
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
+from smdebug.storage.arrow import from_numpy, to_numpy
 from smdebug.storage.format.dtypes import dtype_of
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.segment_summary import mode_numbers, one_array
@@ -220,7 +221,7 @@ def _names(trial: Trial) -> list[str]:
 
 def _tensor_steps(tensor: Tensor) -> str:
     table = tensor.trial.rows(tensor.name, ["step", "mode"])
-    steps, first = np.unique(table["step"].to_numpy(), return_index=True)
+    steps, first = np.unique(to_numpy(table["step"]), return_index=True)
     modes = mode_numbers(one_array(table["mode"]))[first]
     found = [(mode, int((modes == mode.value).sum())) for mode in ModeKeys]
     counts = ", ".join(
@@ -231,11 +232,11 @@ def _tensor_steps(tensor: Tensor) -> str:
 
 def _last(tensor: Tensor, columns: Sequence[str]) -> Any:
     """What the index says of its last step, a row; none when nothing was saved."""
-    steps = tensor.trial.rows(tensor.name, ["step"])["step"].to_numpy()
+    steps = to_numpy(tensor.trial.rows(tensor.name, ["step"])["step"])
     last = int(steps.max(initial=-1))
     wanted = list(dict.fromkeys(["step", *columns]))
     table = tensor.trial.rows(tensor.name, wanted, {last})
-    return table.filter(table["step"].to_numpy() == last).slice(0, 1)
+    return table.filter(from_numpy(to_numpy(table["step"]) == last)).slice(0, 1)
 
 
 def _shape(tensor: Tensor) -> str:
@@ -297,11 +298,11 @@ def _by_mode(trial: Trial, name: str, columns: Iterable[str]) -> list[str]:
 
 
 def _parts(table: Any, column: str) -> list[tuple[ModeKeys, Floats]]:
-    workers = one_array(table["worker"]).indices.to_numpy(zero_copy_only=False)
+    workers = to_numpy(one_array(table["worker"]).indices)
     modes = mode_numbers(one_array(table["mode"]))
     mine = workers == workers[0]
-    values = np.asarray(table[column].to_numpy(), np.float64)
-    order = np.argsort(table["step"].to_numpy(), kind="stable")
+    values = np.asarray(to_numpy(table[column]), np.float64)
+    order = np.argsort(to_numpy(table["step"]), kind="stable")
     modes, values = modes[order][mine[order]], values[order][mine[order]]
     if column == "value":
         with np.errstate(all="ignore"):

@@ -13,12 +13,14 @@ import numpy.typing as npt
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import COUNTS, compute_reductions
-from smdebug.storage.arrow import pa
+from smdebug.storage.arrow import from_numpy, to_numpy
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.segment_summary import mode_numbers, one_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
 
     from smdebug.reductions import Array
     from smdebug.trials.trial import Trial
@@ -64,9 +66,9 @@ class IndexRows:
         self._strict = strict
         self.table = table
         self._reductions = tuple(dict.fromkeys(reductions))
-        self.step: Ints = table["step"].to_numpy()
+        self.step: Ints = to_numpy(table["step"])
         self.mode: Ints = mode_numbers(one_array(table["mode"]))
-        self.mode_step: Ints = table["mode_step"].to_numpy()
+        self.mode_step: Ints = to_numpy(table["mode_step"])
         self.tensors, self.tensor = _codes(table["tensor"])
         names, codes = _codes(table["worker"])
         order = sorted(range(len(names)), key=names.__getitem__)
@@ -90,7 +92,7 @@ class IndexRows:
         """
         steps, number = numbered(self.step)
         newest = np.zeros(len(steps), np.int64)
-        order = np.argsort(self.table["seq"].to_numpy(), kind="stable")
+        order = np.argsort(to_numpy(self.table["seq"]), kind="stable")
         # The last of several assignments stays.
         newest[number[order]] = order
         return self.mode[newest][number], self.mode_step[newest][number]
@@ -98,7 +100,7 @@ class IndexRows:
     @cached_property
     def time(self) -> Floats:
         """When each row was saved, in seconds since 1970; NaN where that is not known."""
-        times: Floats = self.column("time").to_numpy(zero_copy_only=False)
+        times: Floats = to_numpy(self.column("time"))
         return times
 
     def column(self, name: str) -> Any:
@@ -119,12 +121,12 @@ class IndexRows:
     def sizes(self, unknown: int) -> Ints:
         """Return the number of elements of every row; `unknown` where no shape was saved."""
         shapes = self.column("shape")
-        lengths = shapes.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False)
+        lengths = to_numpy(shapes.value_lengths(), null=-1)
         counts = np.where(lengths == 0, 1, unknown)
         inside = np.flatnonzero(lengths > 0)
         if len(inside):
             starts = np.concatenate([[0], np.cumsum(lengths[inside])[:-1]])
-            counts[inside] = np.multiply.reduceat(shapes.flatten().to_numpy(), starts)
+            counts[inside] = np.multiply.reduceat(to_numpy(shapes.flatten()), starts)
         return counts
 
     def has_value(self) -> Bools:
@@ -139,11 +141,11 @@ class IndexRows:
         rows = rows[self.has_value()[rows]]
         if not len(rows):
             return
-        lengths = self.table["length"].take(pa.array(rows)).fill_null(0).to_numpy()
+        lengths = to_numpy(self.table["length"].take(from_numpy(rows)), null=0)
         chunk = np.cumsum(lengths) // CHUNK_BYTES
         for number in np.unique(chunk):
             some = rows[chunk == number]
-            values = self.trial.row_values(self.table.take(pa.array(some)))
+            values = self.trial.row_values(self.table.take(from_numpy(some)))
             for row, value in zip(some.tolist(), values, strict=True):
                 if value is not None:
                     yield row, value
@@ -153,16 +155,16 @@ class IndexRows:
         if name not in self._numbers:
             column = self.column(name)
             # Copies: computed reductions are added to them.
-            values = np.array(column.to_numpy(zero_copy_only=False), np.float64)
+            values = np.array(to_numpy(column), np.float64)
             self._numbers[name] = (values, np.array(_valid(column)))
         return self._numbers[name]
 
     def _compute(self, rows: Ints) -> None:
         """Compute all reductions that will be read of some rows, as far as values were saved."""
         names = [name for name in self._reductions if name != VALUE]
-        scalars = self.column(VALUE).take(pa.array(rows))
+        scalars = self.column(VALUE).take(from_numpy(rows))
         known = _valid(scalars)
-        values = scalars.to_numpy(zero_copy_only=False)[known]
+        values = to_numpy(scalars)[known]
         for name in names:
             numbers, present = self._number(name)
             fresh = ~present[rows[known]]
@@ -228,7 +230,7 @@ def numbered(codes: Ints) -> tuple[Ints, Ints]:
 def _codes(column: Any) -> tuple[list[str], Ints]:
     """Return the distinct strings of a dictionary column, and the index of each row's."""
     array = one_array(column)
-    codes: Ints = array.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes: Ints = to_numpy(array.indices).astype(np.int64)
     names = array.dictionary.to_pylist()
     # Only those that rows have: a dictionary may be that of a whole file.
     used, codes = numbered(codes)
@@ -236,7 +238,7 @@ def _codes(column: Any) -> tuple[list[str], Ints]:
 
 
 def _valid(column: Any) -> Bools:
-    found: Bools = column.is_valid().to_numpy(zero_copy_only=False)
+    found: Bools = to_numpy(column.is_valid())
     return found
 
 

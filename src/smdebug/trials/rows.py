@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.arrow import to_numpy
 from smdebug.storage.segment_summary import mode_numbers, one_array
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ class RowIndex:
         self.version = version
         self.table = table
         self._columns: dict[str, list[Any]] = {}
-        self.step = table["step"].to_numpy()
-        self._mode_step = table["mode_step"].to_numpy()
+        self.step = to_numpy(table["step"])
+        self._mode_step = to_numpy(table["mode_step"])
         self._mode = mode_numbers(one_array(table["mode"]))
         workers = one_array(table["worker"])
-        codes = workers.indices.to_numpy(zero_copy_only=False)
+        codes = to_numpy(workers.indices)
         names = workers.dictionary.to_pylist()
         # Numbered in the order of their names; a name that no row has gets no number.
         used = sorted(np.unique(codes).tolist(), key=lambda code: str(names[code]))

@@ -11,6 +11,7 @@ import numpy as np
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.arrow import from_numpy, to_numpy
 from smdebug.storage.format.keys import END_KEY
 from smdebug.storage.segment_summary import one_array, places_among
 from smdebug.trials.choice import meant, nearest, of_collection, regex_of
@@ -120,7 +121,7 @@ class Selection:
             kept &= _named(table["mode"], {mode.name for mode in self.modes})
         if self._names is not None:
             kept &= _named(table["tensor"], self._names)
-        return table if kept.all() else table.filter(kept)
+        return table if kept.all() else table.filter(from_numpy(kept))
 
 
 def pieces(
@@ -176,7 +177,7 @@ def _codes(column: pa.ChunkedArray) -> Array:
     array: Any = one_array(column)
     if hasattr(array, "indices"):
         array = array.indices
-    found: Array = array.to_numpy(zero_copy_only=False)
+    found: Array = to_numpy(array)
     return found
 
 
@@ -184,8 +185,8 @@ def _by_step(table: pa.Table) -> pa.Table:
     # The rows come by worker, so counting its changes puts the workers in order.
     codes = _codes(table["worker"])
     worker = np.concatenate([[0], np.cumsum(codes[1:] != codes[:-1])])
-    order = np.lexsort((table["position"].to_numpy(), worker, table["step"].to_numpy()))
-    return table.take(order)
+    order = np.lexsort((to_numpy(table["position"]), worker, to_numpy(table["step"])))
+    return table.take(from_numpy(order))
 
 
 def _named(column: pa.ChunkedArray, wanted: Iterable[str]) -> Array:

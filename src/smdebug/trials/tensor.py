@@ -23,7 +23,7 @@ from smdebug.reductions import (
     canonical_reduction,
     compute_reduction,
 )
-from smdebug.storage.arrow import pa, pc
+from smdebug.storage.arrow import from_numpy, pc, to_numpy
 from smdebug.storage.format.dtypes import dtype_of
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.trials.frame_reader import FrameQuery
@@ -223,12 +223,12 @@ class Tensor:
     def _scalar_series(self, frame: Frame) -> tuple[Array, Array]:
         """Return the elements of a one-element tensor in their own type."""
         rows = frame.cells[:, 0] if frame.columns else np.zeros(0, np.int64)
-        table = frame.rows.table.take(pa.array(rows))
+        table = frame.rows.table.take(from_numpy(rows))
         names = set(pc.unique(table["dtype"]).to_pylist())
         if len(names) == 1 and not table["value"].null_count:
             # All of them are in the index: one column, one conversion.
             with np.errstate(all="ignore"):
-                return frame.steps, table["value"].to_numpy().astype(dtype_of(names.pop()))
+                return frame.steps, to_numpy(table["value"]).astype(dtype_of(names.pop()))
         raw = self.trial.row_values(table, self.name) if len(rows) else []
         values = {s: v for s, v in zip(frame.steps.tolist(), raw, strict=True) if v is not None}
         for step, value in values.items():
@@ -385,7 +385,7 @@ class Tensor:
     def _read_values(self, rows: RowIndex, chosen: list[int]) -> list[Array | None]:
         if not chosen:
             return []
-        return self.trial.row_values(rows.table.take(chosen), self.name)
+        return self.trial.row_values(rows.table.take(from_numpy(np.array(chosen))), self.name)
 
     def __repr__(self) -> str:
         return f"<Tensor {self.name!r} of trial {self.trial.name!r}>"

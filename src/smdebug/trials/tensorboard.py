@@ -18,6 +18,7 @@ from smdebug.exceptions import SMDebugError, SMDebugRuntimeError, SMDebugValueEr
 from smdebug.histogram import histogram_of
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES
+from smdebug.storage.arrow import from_numpy, to_numpy
 from smdebug.storage.batch import Entry
 from smdebug.storage.format.dtypes import dtype_name
 from smdebug.storage.format.keys import TENSORBOARD_FOLDER
@@ -168,8 +169,8 @@ class _Export:
         needed = dict.fromkeys([*_KEYS, *VALUE_COLUMNS, "position", "time", *self._reductions])
         table = self._trial.rows_between(first, last + 1, list(needed))
         table = self._selection.kept(table)
-        order = np.lexsort((table["position"].to_numpy(), table["step"].to_numpy()))
-        for piece in pieces(table.take(order), _MOST_BYTES, _MOST_EVENTS):
+        order = np.lexsort((to_numpy(table["position"]), to_numpy(table["step"])))
+        for piece in pieces(table.take(from_numpy(order)), _MOST_BYTES, _MOST_EVENTS):
             self._write_rows(piece)
         for files in self._files.values():
             files.flush()
@@ -178,7 +179,7 @@ class _Export:
         rows = table.select([*_KEYS, *self._reductions]).to_pylist()
         shown = [self._shown(row) for row in rows]
         wanted = [row for row, each in enumerate(shown) if each.number or each.histogram]
-        found = self._trial.row_values(table.take(wanted)) if wanted else []
+        found = self._trial.row_values(table.take(from_numpy(np.array(wanted)))) if wanted else []
         values: dict[int, Array | None] = dict(zip(wanted, found, strict=True))
         times = self._trial.row_times(table)
         steps: dict[tuple[str, str, int], list[tuple[float, list[Buffer]]]] = {}

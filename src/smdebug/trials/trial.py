@@ -21,6 +21,7 @@ from smdebug.exceptions import (
     TensorUnavailableForStep,
 )
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.arrow import from_numpy, to_numpy
 from smdebug.storage.findings import Finding, read_findings
 from smdebug.storage.format.keys import LAST_STEP
 from smdebug.storage.raw_tensors import as_dtype, record_locations, value_in_index
@@ -475,7 +476,7 @@ class Trial:
         if begin is None and end is None:
             return self._reader.table(columns)
         table = self._reader.table(None if columns is None else list({*columns, "step"}))
-        table = table.filter(in_range(table["step"].to_numpy(), begin, end))
+        table = table.filter(from_numpy(in_range(to_numpy(table["step"]), begin, end)))
         return table if columns is None else table.select(columns)
 
     def to_pandas(self, columns: list[str] | None = None) -> Any:
@@ -681,7 +682,9 @@ class Trial:
             return self._reader.rows(tensor, columns, steps)
         needed = list(dict.fromkeys([*columns, "step"]))
         table = self._reader.rows(tensor, needed, steps)
-        return table.filter(in_range(table["step"].to_numpy(), begin, end)).select(columns)
+        return table.filter(from_numpy(in_range(to_numpy(table["step"]), begin, end))).select(
+            columns
+        )
 
     def evict_until(self, step: int) -> None:
         """Lets go of the rows up to a step, which will not be asked for again."""

@@ -1,17 +1,12 @@
-"""`smdebug compact`: few large index files instead of many small ones."""
+"""`smdebug compact`: merge the small index files of a run."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from smdebug.cli.open_run import open_place
 from smdebug.cli.options import AsJson, RunPath, help_text
-from smdebug.cli.render.progress import Bar
-from smdebug.cli.render.terminal import console, harmless, print_json
-from smdebug.storage.v2.compaction import Compaction, compact_run
 
 
 def compact(
@@ -20,41 +15,33 @@ def compact(
         bool,
         typer.Option(
             "--remove-orphans",
-            help="Also remove event files that no row names, and temporary files.",
+            help="Also remove event files without an index row, and temporary files.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    store = open_place(run)
+    from rich.text import Text
+
+    from smdebug.cli.open_run import open_run_store
+    from smdebug.cli.render.compaction import compaction_lines
+    from smdebug.cli.render.progress import Bar
+    from smdebug.cli.render.terminal import console, harmless, print_json
+    from smdebug.storage.v2.compaction import compact_run
+
+    store = open_run_store(run)
     with Bar("workers") as progress:
-        done = compact_run(store, remove_orphans, progress.tell)
+        done = compact_run(store, remove_orphans, progress.update)
     if as_json:
         print_json(vars(done))
         return
-    for line in _lines(done, remove_orphans):
+    for line in compaction_lines(done, remove_orphans):
         console().print(Text(harmless(line)), soft_wrap=True)
 
 
 compact.__doc__ = help_text(
-    "Joins the small index files of a run whose job was killed before it was closed.\n\n"
-    "A run of few files opens sooner. Nothing is done while a process on this machine writes to "
-    "the run. Whenever it is interrupted, the run stays readable.",
+    "Merge the small index files of a run whose job was killed before it closed the run.\n\n"
+    "A run with few files opens faster. Does nothing while a process on this machine writes to the "
+    "run. If it is interrupted, the run stays readable.",
     "smdebug compact runs/one",
     "smdebug compact s3://bucket/job/debug-output --json",
 )
-
-
-def _lines(done: Compaction, remove_orphans: bool) -> list[str]:
-    if done.files_before == 0:
-        lines = ["nothing to join: the run has no index files of format v2"]
-    elif done.files_before == done.files_after:
-        lines = [f"nothing to join: index files: {done.files_before}, {done.bytes_before:,} bytes"]
-    else:
-        lines = [
-            f"index files: {done.files_before} before, {done.files_after} after; bytes: "
-            f"{done.bytes_before:,} before, {done.bytes_after:,} after"
-        ]
-    if remove_orphans:
-        lines += [f"removed {key}" for key in done.removed]
-        lines += [f"files removed: {len(done.removed)}, {done.removed_bytes:,} bytes"]
-    return lines

@@ -1,4 +1,4 @@
-"""`smdebug demo`: what a run tells, on two networks that train for a few seconds."""
+"""`smdebug demo`: debug two networks that train for a few seconds."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ _NEEDS = {"torch": "torch", "matplotlib": "'tornasole[demo]'"}
 
 def demo(
     directory: Annotated[
-        Path, typer.Argument(help="Where the runs and the picture go.", metavar="DIRECTORY")
+        Path, typer.Argument(help="The directory for the runs and the figure.", metavar="DIRECTORY")
     ] = Path("runs/demo"),
     steps: Annotated[
-        int, typer.Option(help="How long each network trains.", metavar="N", min=20)
+        int, typer.Option(help="How many steps each network trains.", metavar="N", min=20)
     ] = 1500,
 ) -> None:
-    # The help is that below; a docstring here would be shown in its place.
+    # The help is below; a docstring here would replace it.
     missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
     if missing:
         packages = " ".join(_NEEDS[name] for name in missing)
         raise SMDebugRuntimeError(
-            f"the demo needs {' and '.join(_NEEDS)}, and there is no {' and no '.join(missing)} "
-            f"here: pip install {packages}"
+            f"the demo needs {' and '.join(_NEEDS)}; missing: {', '.join(missing)}. "
+            f"pip install {packages}"
         )
-    # Importing torch takes seconds, which no other command should.
+    # Imports torch, which takes seconds.
     from smdebug.cli.demo.program import run
 
     run(directory, steps)
 
 
 demo.__doc__ = help_text(
-    "Trains two deep networks on the same data, one of which cannot learn, and shows what their "
-    "runs tell about it.",
+    "Train two deep networks on the same data, one of which cannot learn, and show why.",
     "smdebug demo",
     "smdebug demo runs/mine --steps 500",
 )

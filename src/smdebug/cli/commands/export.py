@@ -1,50 +1,34 @@
-"""`smdebug export`: a run in the formats of other tools."""
+"""`smdebug export`: write a run in the format of another tool."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from smdebug.cli.open_run import mode_named, open_run
 from smdebug.cli.options import ModeName, help_text
-from smdebug.cli.render.progress import Bar
-from smdebug.cli.render.terminal import print_json, say
 from smdebug.exceptions import SMDebugValueError
-from smdebug.trials.convert import convert_run
-from smdebug.trials.export_arrays import export_npz, export_safetensors
-from smdebug.trials.export_table import export_csv, export_parquet
-from smdebug.trials.selection import Selection
-from smdebug.trials.tensorboard import export_tensorboard
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from smdebug.trials.export import Written
-
-    Exporter = Callable[..., Written]
 
 _HELP = help_text(
-    "Writes a run in the format of another tool.\n\n"
-    "parquet and csv: a table with a row for every worker, step and tensor. safetensors and npz: "
-    "a file of raw tensors for every step. tensorboard: the files of TensorBoard. v1: the files of "
-    "smdebug 1.0; v2: a run of smdebug 1.0 as one of today.\n\n"
-    "`smdebug export tensorboard RUN LOGDIR` is `smdebug export RUN LOGDIR --format tensorboard`.",
+    "Export a run to the format of another tool.\n\n"
+    "parquet and csv: a table with a row per worker, step and tensor. safetensors and npz: a file "
+    "of raw tensors per step. tensorboard: TensorBoard files. v1: a run that smdebug 1.0 reads. "
+    "v2: a run in the current format.\n\n"
+    "`smdebug export tensorboard RUN LOGDIR` is short for `smdebug export RUN LOGDIR --format "
+    "tensorboard`.",
     "smdebug export runs/one --format parquet",
     "smdebug export runs/one losses.csv --format csv --collection losses",
     "smdebug export runs/one out --format npz --tensor weight$ --steps 0:1000",
     "smdebug export s3://bucket/job/debug-output runs/job --format v2",
     "smdebug export tensorboard runs/one board/one",
 )
-_MOST_NAMED = 5
 
 
 class Format(str, Enum):
-    """What a run can be written as."""
+    """The formats of an export."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -61,15 +45,15 @@ def export(
     out: Annotated[
         str | None,
         typer.Argument(
-            help="Where to: a file, a directory (parquet: with a slash at its end) or a URL; "
-            "RUN.FORMAT in this directory if not given.",
+            help="A file, a directory (for parquet with a trailing slash) or a URL; RUN.FORMAT in "
+            "the current directory if not given.",
             metavar="OUT",
         ),
     ] = None,
-    format: Annotated[Format | None, typer.Option(help="What to write.")] = None,
+    format: Annotated[Format | None, typer.Option(help="The format to write.")] = None,
     tensor: Annotated[
         str | None,
-        typer.Option(help="Only tensors in whose name this is found.", metavar="REGEX"),
+        typer.Option(help="Only tensors whose name matches this regex.", metavar="REGEX"),
     ] = None,
     collection: Annotated[
         str | None, typer.Option(help="Only tensors of this collection.", metavar="NAME")
@@ -80,39 +64,45 @@ def export(
     ] = None,
     steps: Annotated[
         str | None,
-        typer.Option(help="Only these steps, END not among them.", metavar="FIRST:END"),
+        typer.Option(help="Only these steps, without END.", metavar="FIRST:END"),
     ] = None,
     values: Annotated[
-        bool, typer.Option("--values", help="parquet: raw values too, as lists of doubles.")
+        bool, typer.Option("--values", help="For parquet: also raw values, as lists of doubles.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was written as JSON.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    # The help is that of _HELP; a docstring here would be shown in its place.
-    run, out, chosen = _told([run, *([] if out is None else [out]), *context.args], format)
+    # The help is _HELP; a docstring here would replace it.
+    from smdebug.cli.export_run import export_summary, write_run
+    from smdebug.cli.open_run import open_run, parse_mode
+    from smdebug.cli.render.progress import Bar
+    from smdebug.cli.render.terminal import print_json, print_message
+    from smdebug.trials.selection import Selection
+
+    run, out, chosen = _parse_arguments(
+        [run, *([] if out is None else [out]), *context.args], format
+    )
     if values and chosen is not Format.PARQUET:
-        raise SMDebugValueError(f"--values goes with --format parquet, got {chosen.value}")
-    limits, wanted = _range(steps), mode_named(mode)
+        raise SMDebugValueError(f"--values requires --format parquet, got {chosen.value}")
+    limits, wanted = _parse_steps(steps), parse_mode(mode)
     trial = open_run(run)
     selection = Selection(
         trial, tensor=tensor, collection=collection, mode=wanted, worker=worker, steps=limits
     )
-    place = out or _default_place(run, chosen)
+    target = out or _default_out(run, chosen)
     with Bar() as progress:
-        done = _write(chosen, selection, place, values, force, progress.tell)
+        done = write_run(chosen.value, selection, target, values, force, progress.update)
     if as_json:
         print_json({"run": run, "format": chosen.value, **done})
-    for line in _summary(chosen, done):
-        say(line)
+    for line in export_summary(chosen.value, done):
+        print_message(line)
 
 
 export.__doc__ = _HELP
 
 
-def _told(words: list[str], format: Format | None) -> tuple[str, str | None, Format]:
-    """The run, the place and the format that a command line names."""
+def _parse_arguments(words: list[str], format: Format | None) -> tuple[str, str | None, Format]:
+    """Return the run, the output and the format."""
     short = len(words) == 3 and words[0] == Format.TENSORBOARD.value
     if short and format in (None, Format.TENSORBOARD):
         return words[1], words[2], Format.TENSORBOARD
@@ -129,13 +119,13 @@ def _told(words: list[str], format: Format | None) -> tuple[str, str | None, For
     return words[0], words[1] if len(words) == 2 else None, format
 
 
-def _range(text: str | None) -> tuple[int | None, int | None] | None:
+def _parse_steps(text: str | None) -> tuple[int | None, int | None] | None:
     if text is None:
         return None
     match = re.fullmatch(r"(\d*):(\d*)", text.strip(), re.ASCII)
     if match is None:
         raise SMDebugValueError(
-            f"--steps must be FIRST:END, either of which may be left out, got {text!r}"
+            f"--steps must be FIRST:END, either of which may be omitted, got {text!r}"
         )
     first, end = (int(part) if part else None for part in match.groups())
     if first is not None and end is not None and first >= end:
@@ -143,54 +133,6 @@ def _range(text: str | None) -> tuple[int | None, int | None] | None:
     return first, end
 
 
-def _default_place(run: str, format: Format) -> str:
+def _default_out(run: str, format: Format) -> str:
     name = run.rstrip("/").rpartition("/")[2] if "://" in run else Path(run).resolve().name
     return f"{name or 'run'}.{format.value}"
-
-
-def _write(
-    format: Format,
-    selection: Selection,
-    out: str,
-    values: bool,
-    force: bool,
-    tell: Callable[[int, int], None],
-) -> dict[str, Any]:
-    """Writes it, and says what was written."""
-    if format is Format.TENSORBOARD:
-        board = export_tensorboard(selection.trial, out, force, tell, selection)
-        return {"out": out, **asdict(board)}
-    if format in (Format.V1, Format.V2):
-        done = convert_run(selection, out, format.value, force=force, tell=tell)
-    elif format is Format.PARQUET:
-        done = export_parquet(selection, out, values=values, force=force, tell=tell)
-    else:
-        exporters: dict[Format, Exporter] = {
-            Format.CSV: export_csv,
-            Format.SAFETENSORS: export_safetensors,
-            Format.NPZ: export_npz,
-        }
-        done = exporters[format](selection, out, force=force, tell=tell)
-    return asdict(done)
-
-
-def _summary(format: Format, done: dict[str, Any]) -> list[str]:
-    steps, out = _counted(done["steps"], "step"), done["out"]
-    if format is Format.TENSORBOARD:
-        what = f"{done['scalars']} scalars and {done['histograms']} histograms"
-    else:
-        table = format in (Format.PARQUET, Format.CSV)
-        what = _counted(done["rows"], "row" if table else "tensor")
-    lines = [f"{what} of {steps} are in {out}"]
-    for part, text in (("left_out", "left out"), ("widened", "written as float32")):
-        names = done.get(part, {})
-        if names:
-            shown = [f"{name} ({why})" for name, why in sorted(names.items())[:_MOST_NAMED]]
-            more = len(names) - len(shown)
-            rest = f" and {more} more" if more else ""
-            lines.append(f"{_counted(len(names), 'tensor')} {text}: {', '.join(shown)}{rest}")
-    return lines
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

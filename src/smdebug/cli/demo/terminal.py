@@ -1,4 +1,4 @@
-"""What was found, drawn in a terminal."""
+"""The plots of the demo in a terminal."""
 
 from __future__ import annotations
 
@@ -9,73 +9,73 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from smdebug.cli.demo.look import VANISHED, Findings
-from smdebug.cli.render.heatmap import Heat
-from smdebug.cli.render.line_plot import Curve, legend, plot
+from smdebug.cli.demo.analysis import VANISHED, NetworkRun
+from smdebug.cli.render.heatmap import Heatmap
+from smdebug.cli.render.line_plot import PlotCurve, legend, plot
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-COLOURS = {"sigmoid": "bright_magenta", "relu": "bright_cyan"}
+COLORS = {"sigmoid": "bright_magenta", "relu": "bright_cyan"}
 WIDTH, ROWS = 75, 9
 HEAT_STEPS = 4
 CELL = 7
-# From vanished to large.
-HEAT = Heat(-8, 0)
+# Powers of ten, from vanished to large.
+HEATMAP = Heatmap(-8, 0)
 
 
-def loss_plot(all_found: list[Findings]) -> RenderableType:
-    """The loss of every network over the steps, as one plot."""
+def loss_plot(runs: list[NetworkRun]) -> RenderableType:
+    """Return the plot of the loss of every network."""
     curves = []
-    for found in all_found:
-        course = found.course(2 * WIDTH)
-        steps = np.rint(np.linspace(0, len(found.losses) - 1, len(course)))
-        curves.append(Curve(found.network, steps, course, COLOURS[found.network]))
+    for run in runs:
+        losses = run.smoothed_losses(2 * WIDTH)
+        steps = np.rint(np.linspace(0, len(run.losses) - 1, len(losses)))
+        curves.append(PlotCurve(run.network, steps, losses, COLORS[run.network]))
     title = Text.assemble(("Loss", "bold"), " over the training steps   ", legend(curves))
     return plot(curves, title, WIDTH, ROWS, zero=True)
 
 
-def heat_table(all_found: list[Findings]) -> RenderableType:
-    """The norms of the gradients, layers down, steps across, the networks side by side."""
+def heat_table(runs: list[NetworkRun]) -> RenderableType:
+    """Return the heatmap of gradient norms: layers by steps, networks side by side."""
     table = Table(box=None, padding=0, pad_edge=False, header_style="dim")
     table.add_column("layer", justify="right")
     names = Text("     ")
-    for found in all_found:
-        places = found.some_steps(HEAT_STEPS)
+    for run in runs:
+        indices = run.some_steps(HEAT_STEPS)
         table.add_column("  ")
-        for place in places:
-            table.add_column(f"{found.steps[place]:>{CELL - 1}} ", min_width=CELL)
+        for index in indices:
+            table.add_column(f"{run.steps[index]:>{CELL - 1}} ", min_width=CELL)
         table.add_column("moved", justify="right", min_width=CELL)
-        width = CELL * len(places) + CELL
-        names.append("  " + found.network.ljust(width), f"bold {COLOURS[found.network]}")
-    for layer in range(all_found[0].layers):
-        table.add_row(str(layer + 1), *heat_row(all_found, layer))
+        width = CELL * len(indices) + CELL
+        names.append("  " + run.network.ljust(width), f"bold {COLORS[run.network]}")
+    for layer in range(runs[0].layers):
+        table.add_row(str(layer + 1), *heat_row(runs, layer))
     title = Text.assemble(
         ("Gradient of each layer", "bold"), ", log10 of its L2 norm, at some steps"
     )
     return Group(title, Text(""), names, table, Text(""), scale())
 
 
-def heat_row(all_found: list[Findings], layer: int) -> list[Text]:
-    """The cells of one layer."""
+def heat_row(runs: list[NetworkRun], layer: int) -> list[Text]:
+    """Return the cells of one layer."""
     cells = []
-    for found in all_found:
-        norms = [float(found.norms[layer, place]) for place in found.some_steps(HEAT_STEPS)]
-        moved = f"{found.moved[layer]:.0e}" if found.moved[layer] else "not"
-        cells += [Text(""), *[heat(norm) for norm in norms], Text(moved)]
+    for run in runs:
+        norms = [float(run.norms[layer, index]) for index in run.some_steps(HEAT_STEPS)]
+        moved = f"{run.moved[layer]:.0e}" if run.moved[layer] else "not"
+        cells += [Text(""), *[heat_cell(norm) for norm in norms], Text(moved)]
     return cells
 
 
-def heat(norm: float) -> Text:
-    """A number on a colour that says how large the gradient is."""
+def heat_cell(norm: float) -> Text:
+    """Return the logarithm of a norm on the color of its magnitude."""
     number = f"{np.log10(norm):.1f}" if norm > 0 else "zero"
-    return HEAT.cell(norm, CELL, number, mark="*" if norm < VANISHED else " ")
+    return HEATMAP.cell(norm, CELL, number, mark="*" if norm < VANISHED else " ")
 
 
 def scale() -> Text:
-    """What the colours, the mark and the last column mean."""
+    """Return the legend of the heatmap."""
     return Text.assemble(
-        "       ", HEAT.legend(broken=False), "\n",
+        "       ", HEATMAP.legend(non_finite=False), "\n",
         f"       * vanished: below {VANISHED:.0e}\n",
-        "       moved: how far the weights have come, relative to their size",
+        "       moved: the change of the weights, relative to their size",
     )  # fmt: skip

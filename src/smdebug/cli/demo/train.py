@@ -1,4 +1,4 @@
-"""The training job: a deep classifier, and the hook that saves what happens in it."""
+"""The training job of the demo: a deep classifier with a hook."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"sigmoid": nn.Sigmoid, "relu": nn.ReL
 
 
 class Classifier(nn.Sequential):
-    """Linear layers with an activation between them."""
+    """Linear layers with activations between them."""
 
     def __init__(self, activation: type[nn.Module]) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Classifier(nn.Sequential):
 
 
 def spirals(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Points on two spirals that wind around each other; the label says on which."""
+    """Return points on two intertwined spirals, labeled by spiral."""
     generator = torch.Generator().manual_seed(seed)
     radius = torch.rand(count, generator=generator).sqrt()
     labels = torch.arange(count) % 2
@@ -48,7 +48,7 @@ def spirals(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def make_hook(directory: Path, steps: int) -> smd.Hook:
-    """Losses always; gradients often, as norms; the weights at the first and at the last step."""
+    """Return a hook: all losses, gradient norms often, weights at the first and last step."""
     hook = smd.Hook(
         directory,
         include_collections=["gradients", "weights"],
@@ -62,7 +62,7 @@ def make_hook(directory: Path, steps: int) -> smd.Hook:
 
 
 def train(name: str, directory: Path, steps: int) -> Iterator[float]:
-    """Trains one network and saves its run; yields the loss of every step."""
+    """Train one network with a hook; yield the loss of every step."""
     torch.manual_seed(0)
     points, labels = spirals(4000, seed=1)
     model = Classifier(ACTIVATIONS[name])
@@ -84,7 +84,7 @@ def train(name: str, directory: Path, steps: int) -> Iterator[float]:
 
 
 def evaluate(model: nn.Module, hook: smd.Hook) -> None:
-    """Saves how many points it never trained on the network gets right."""
+    """Save the accuracy on points that are not in the training data."""
     points, labels = spirals(1000, seed=2)
     hook.set_mode(modes.EVAL)
     with torch.no_grad():

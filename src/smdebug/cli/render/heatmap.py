@@ -1,4 +1,4 @@
-"""Numbers on colours that say how large they are, decade by decade."""
+"""Numbers on background colors by order of magnitude."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from smdebug.cli.render.numbers import short
 if TYPE_CHECKING:
     from smdebug.reductions import Array
 
-# From the smallest to the largest.
-_COLOURS = ["#313695", "#4575b4", "#74add1", "#abd9e9", "#fee090", "#fdae61", "#f46d43", "#d73027"]
+# From small to large.
+_COLORS = ["#313695", "#4575b4", "#74add1", "#abd9e9", "#fee090", "#fdae61", "#f46d43", "#d73027"]
 _DARK = {"#313695", "#4575b4", "#d73027"}
-_BROKEN = "bold #ffffff on #b5179e"
+_NON_FINITE = "bold #ffffff on #b5179e"
 _ZERO = "#ffffff on #444444"
 
 
-class Heat:
-    """Colours for magnitudes, on a logarithmic scale.
+class Heatmap:
+    """A color scale for magnitudes, logarithmic.
 
     Args:
-        coldest: the decade, as an exponent of ten, from which on it is the first colour.
-        hottest: the decade up to which it is the last one.
+        lowest: the power of ten at which the first color begins.
+        highest: the power of ten at which the last color ends.
 
     Example:
-        >>> Heat.of(np.array([1e-7, 3.0])).decades
+        >>> Heatmap.of(np.array([1e-7, 3.0])).exponents
         (-7, 1)
     """
 
-    def __init__(self, coldest: int, hottest: int) -> None:
-        self.decades = coldest, max(hottest, coldest + 1)
-        reach = self.decades[1] - coldest
-        # Whole decades for every colour, so that one can say where it begins.
-        self._width = math.ceil(reach / len(_COLOURS))
-        count = math.ceil(reach / self._width)
-        places = np.linspace(0, len(_COLOURS) - 1, count).round().astype(int)
-        self._colours = [_COLOURS[place] for place in places]
+    def __init__(self, lowest: int, highest: int) -> None:
+        self.exponents = lowest, max(highest, lowest + 1)
+        span = self.exponents[1] - lowest
+        # Whole orders of magnitude per color, so that the legend can label its start.
+        self._width = math.ceil(span / len(_COLORS))
+        count = math.ceil(span / self._width)
+        indices = np.linspace(0, len(_COLORS) - 1, count).round().astype(int)
+        self._colors = [_COLORS[index] for index in indices]
 
     @classmethod
-    def of(cls, values: Array) -> Heat:
-        """The scale on which some values are told apart."""
+    def of(cls, values: Array) -> Heatmap:
+        """Return the scale that covers some values."""
         sizes = np.abs(values[np.isfinite(values) & (values != 0)])
         if not len(sizes):
             return cls(0, 1)
@@ -51,45 +51,45 @@ class Heat:
         return cls(math.floor(low), math.floor(high) + 1)
 
     def style(self, value: float) -> str:
-        """The colours of letters and ground for a number."""
+        """Return the style, text and background color, of a number."""
         if not math.isfinite(value):
-            return _BROKEN
+            return _NON_FINITE
         if value == 0:
             return _ZERO
-        place = int((math.log10(abs(value)) - self.decades[0]) // self._width)
-        return _on(self._colours[min(max(place, 0), len(self._colours) - 1)])
+        index = int((math.log10(abs(value)) - self.exponents[0]) // self._width)
+        return _on(self._colors[min(max(index, 0), len(self._colors) - 1)])
 
     def cell(
         self, value: float | None, width: int, text: str | None = None, mark: str = " "
     ) -> Text:
-        """A number on its colour; a dot where there is none.
+        """Return a cell with a number on its color, or a dot if there is none.
 
         Args:
             value: the number.
             width: of the cell.
-            text: what stands there instead of the number.
-            mark: a character behind it.
+            text: shown instead of the number.
+            mark: a character after it.
         """
         if value is None:
             return Text(f"{'·':>{width - 1}} ", "dim")
         shown = short(value) if text is None else text
         return Text(f"{shown:>{width - 1}}{mark}", self.style(value))
 
-    def legend(self, broken: bool = True) -> Text:
-        """What the colours mean: where each begins.
+    def legend(self, non_finite: bool = True) -> Text:
+        """Return the legend: the value at which each color begins.
 
         Args:
-            broken: NaN and Inf have a colour, too.
+            non_finite: include the color of NaN and Inf.
         """
         line = Text.assemble((" 0 ", _ZERO), " ")
-        for number, colour in enumerate(self._colours):
-            line.append(f" {_power(self.decades[0] + number * self._width)} ", _on(colour))
-        return line.append(" ").append(" NaN Inf ", _BROKEN) if broken else line
+        for number, color in enumerate(self._colors):
+            line.append(f" {_power(self.exponents[0] + number * self._width)} ", _on(color))
+        return line.append(" ").append(" NaN Inf ", _NON_FINITE) if non_finite else line
 
 
-def _on(colour: str) -> str:
-    return f"{'#ffffff' if colour in _DARK else '#000000'} on {colour}"
+def _on(color: str) -> str:
+    return f"{'#ffffff' if color in _DARK else '#000000'} on {color}"
 
 
-def _power(decade: int) -> str:
-    return str(10**decade) if 0 <= decade <= 2 else f"1e{decade}"
+def _power(exponent: int) -> str:
+    return str(10**exponent) if 0 <= exponent <= 2 else f"1e{exponent}"

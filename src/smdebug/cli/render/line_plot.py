@@ -1,4 +1,4 @@
-"""Curves over steps, drawn in a terminal with the dots of braille characters."""
+"""Plots of curves over steps, drawn in a terminal with braille characters."""
 
 from __future__ import annotations
 
@@ -19,56 +19,56 @@ if TYPE_CHECKING:
 
     from smdebug.reductions import Array
 
-COLOURS = [
+COLORS = [
     "bright_cyan", "bright_yellow", "bright_magenta", "bright_green",
     "bright_blue", "orange1", "white", "hot_pink",
 ]  # fmt: skip
-# More curves are a knot.
-MOST_CURVES = len(COLOURS)
-# What a number that no plot can show looks like, in its own row.
-BROKEN = "bold bright_red"
-# The dots of a braille character, from the top down, left and right.
+# The colors of more curves could not be distinguished.
+MOST_CURVES = len(COLORS)
+# The style of NaN and Inf.
+NON_FINITE = "bold bright_red"
+# The bits of the dots of a braille character: four rows of two.
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 _BRAILLE = 0x2800
-# The numbers beside the axis, and the axis; wider where a number is.
+# The width of axis labels and axis; wider for long labels.
 _MARGIN = 9
-# From here on only logarithms show the small values beside the large ones.
+# The ratio of values from which the axis is logarithmic.
 _LOG_FROM = 1e3
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A course of numbers.
+class PlotCurve:
+    """A curve of a plot.
 
     Attributes:
-        label: what it is called.
+        label: its name in the legend.
         steps: ascending.
-        values: as many; those that are not finite get a row of marks below the plot.
-        colour: of the line.
+        values: one per step; NaN and Inf are marked in rows below the plot.
+        color: of the line.
     """
 
     label: str
     steps: Array
     values: Array
-    colour: str = COLOURS[0]
+    color: str = COLORS[0]
 
 
 def plot(
-    curves: list[Curve], title: Text, width: int, rows: int = 10, zero: bool = False
+    curves: list[PlotCurve], title: Text, width: int, rows: int = 10, zero: bool = False
 ) -> RenderableType:
-    """Draws curves into one frame.
+    """Draw curves in one plot.
 
     Args:
         curves: at most `MOST_CURVES`.
-        title: the line above.
-        width: of everything, in characters.
-        rows: of the plot alone.
-        zero: the axis begins at zero.
+        title: the line above it.
+        width: in characters, with labels.
+        rows: without title and axis.
+        zero: start the axis at zero.
 
     Example:
         >>> import numpy as np
         >>> from rich.console import Console
-        >>> curve = Curve("loss", np.arange(3), np.array([4.0, 2.0, 1.0]))
+        >>> curve = PlotCurve("loss", np.arange(3), np.array([4.0, 2.0, 1.0]))
         >>> Console(width=30).print(plot([curve], Text("loss"), 30, rows=2))  # doctest: +SKIP
     """
     frame = _Frame(curves, width, rows, zero)
@@ -85,7 +85,7 @@ def plot(
         axis = f"{labels[row]:>{margin - 2}} ┤" if row in labels else f"{'│':>{margin}}"
         line = Text.assemble((axis, "dim"))
         for dots, owner in zip(cells[row].tolist(), owners[row].tolist(), strict=True):
-            line.append(chr(_BRAILLE + dots), curves[owner].colour if owner >= 0 else "")
+            line.append(chr(_BRAILLE + dots), curves[owner].color if owner >= 0 else "")
         lines.append(line)
     lines += [*frame.marks(curves), Text(f"{'└':>{margin}}{'─' * frame.columns}", "dim")]
     first, last = str(frame.first), str(frame.last)
@@ -94,15 +94,15 @@ def plot(
     return Group(*lines)
 
 
-def legend(curves: list[Curve]) -> Text:
-    """The names of the curves, in their colours."""
-    return Text("  ").join(Text(f"━━ {harmless(each.label)}", each.colour) for each in curves)
+def legend(curves: list[PlotCurve]) -> Text:
+    """Return the labels of the curves, in their colors."""
+    return Text("  ").join(Text(f"━━ {harmless(each.label)}", each.color) for each in curves)
 
 
 class _Frame:
-    """Where a step and a value lie: two dots across and four down for every character."""
+    """The coordinates of a plot: every character is two dots wide and four dots high."""
 
-    def __init__(self, curves: list[Curve], width: int, rows: int, zero: bool) -> None:
+    def __init__(self, curves: list[PlotCurve], width: int, rows: int, zero: bool) -> None:
         self.rows = rows
         steps = [each.steps for each in curves if len(each.steps)]
         self.first = min((int(each[0]) for each in steps), default=0)
@@ -119,23 +119,23 @@ class _Frame:
         self.columns = max(width - self.margin, 10)
 
     def _scaled(self, values: Array) -> Array:
-        # Halved, because the distance between two numbers may be larger than any number.
+        # Halved: the difference of two floats may overflow.
         return np.log10(values) if self.log else np.asarray(values, np.float64) / 2
 
     def heights(self, values: Array) -> Array:
-        """The rows of dots of finite values, from the top."""
+        """Return the rows of dots of finite values, from the top."""
         low, high = self._scaled(np.array([self.low, self.high]))
         share = (self._scaled(values) - low) / (high - low)
         rows: Array = np.rint((1 - share) * (4 * self.rows - 1)).astype(np.int64)
         return rows
 
-    def places(self, steps: Array) -> Array:
-        """The columns of dots of steps."""
-        reach = max(self.last - self.first, 1)
-        return np.rint((steps - self.first) / reach * (2 * self.columns - 1)).astype(np.int64)
+    def columns_of(self, steps: Array) -> Array:
+        """Return the columns of dots of steps."""
+        span = max(self.last - self.first, 1)
+        return np.rint((steps - self.first) / span * (2 * self.columns - 1)).astype(np.int64)
 
     def labels(self) -> dict[int, str]:
-        """The numbers beside some rows."""
+        """Return the axis labels by row."""
         middle = float(np.sqrt(self.low) * np.sqrt(self.high)) if self.log else (
             self.low / 2 + self.high / 2
         )  # fmt: skip
@@ -143,13 +143,13 @@ class _Frame:
             return {0: short(self.high), self.rows - 1: short(self.low)}
         return {0: short(self.high), self.rows // 2: short(middle), self.rows - 1: short(self.low)}
 
-    def dots(self, curve: Curve) -> Iterator[tuple[int, int]]:
-        """Every dot of a curve: what falls into one column is drawn from its lowest to highest."""
+    def dots(self, curve: PlotCurve) -> Iterator[tuple[int, int]]:
+        """Yield the dots of a curve; within a column from the lowest to the highest value."""
         values = np.asarray(curve.values, np.float64)
         kept = np.flatnonzero(np.isfinite(values))
         if not len(kept):
             return
-        x, y = self.places(curve.steps[kept]), self.heights(values[kept])
+        x, y = self.columns_of(curve.steps[kept]), self.heights(values[kept])
         starts = np.flatnonzero(np.concatenate([[True], x[1:] != x[:-1]]))
         ends = np.append(starts[1:], len(x)) - 1
         low, high = np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)
@@ -157,12 +157,12 @@ class _Frame:
         for column, top, bottom in columns:
             yield from ((column, row) for row in range(top, bottom + 1))
         for before, after in zip(ends[:-1].tolist(), starts[1:].tolist(), strict=True):
-            # Where something not finite lies between, there is no line.
+            # NaN and Inf interrupt the line.
             if kept[after] - kept[before] == 1:
                 yield from _line(int(x[before]), int(y[before]), int(x[after]), int(y[after]))
 
-    def marks(self, curves: list[Curve]) -> list[Text]:
-        """A row for every kind of number that has no place in the plot."""
+    def marks(self, curves: list[PlotCurve]) -> list[Text]:
+        """Return a row of marks each for NaN, Inf and -Inf, where there are any."""
         lines = []
         for name, mark, test in (
             ("NaN", "x", np.isnan),
@@ -170,14 +170,14 @@ class _Frame:
             ("-Inf", "▼", np.isneginf),
         ):
             hits = [
-                self.places(each.steps[test(np.asarray(each.values, np.float64))]) // 2
+                self.columns_of(each.steps[test(np.asarray(each.values, np.float64))]) // 2
                 for each in curves
             ]
             columns = set(np.concatenate([np.zeros(0, np.int64), *hits]).tolist())
             if columns:
                 row = "".join(mark if column in columns else " " for column in range(self.columns))
                 axis = Text(f"{name:>{self.margin - 2}} ┤", "dim")
-                lines.append(Text.assemble(axis, (row.rstrip(), BROKEN)))
+                lines.append(Text.assemble(axis, (row.rstrip(), NON_FINITE)))
         return lines
 
 

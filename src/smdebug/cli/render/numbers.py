@@ -1,4 +1,4 @@
-"""Numbers as people read them: short, with a unit, or as a time ago."""
+"""Format numbers, sizes and ages for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def short(value: float) -> str:
-    """A number in at most eight characters, nine where its exponent has three digits.
+    """Format a number in at most eight characters; nine with an exponent of three digits.
 
     Example:
         >>> [short(value) for value in (0.25, 1234567.0, -2.5e-08, float("nan"))]
@@ -21,7 +21,7 @@ def short(value: float) -> str:
         return "Inf" if value > 0 else "-Inf"
     if value == int(value) and abs(value) < 1e5:
         return str(int(value))
-    # 9999.96 is rounded to what is written otherwise.
+    # 9999.96 would be rounded to five digits.
     if 1e-2 <= abs(value) < 9999.5:
         return f"{value:.3g}" if abs(value) < 1 else f"{value:.4g}"
     digits, _, exponent = f"{value:.1e}".partition("e")
@@ -29,7 +29,7 @@ def short(value: float) -> str:
 
 
 def exact(value: float) -> str:
-    """A number with all digits that float32 has.
+    """Format a number with all digits of float32.
 
     Example:
         >>> exact(0.1), exact(float("-inf"))
@@ -39,7 +39,7 @@ def exact(value: float) -> str:
 
 
 def byte_size(count: int) -> str:
-    """A number of bytes.
+    """Format a number of bytes.
 
     Example:
         >>> byte_size(999), byte_size(1536), byte_size(5 << 30)
@@ -52,7 +52,7 @@ def byte_size(count: int) -> str:
 
 
 def ago(seconds: float) -> str:
-    """How long ago something was.
+    """Format an age.
 
     Example:
         >>> ago(5), ago(7500), ago(-1)

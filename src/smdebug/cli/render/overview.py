@@ -1,4 +1,4 @@
-"""A run at a glance: what it is, what was saved in it, what rules found."""
+"""The overview of a run: its state, its tensors, its findings."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.text import Text
 from smdebug.cli.render.numbers import exact
 from smdebug.cli.render.terminal import harmless
 from smdebug.mode_keys import ModeKeys
+from smdebug.storage.arrow import to_numpy
 from smdebug.trials.choice import natural
 from smdebug.trials.curves import present_reductions
 from smdebug.trials.summary import FINISHED, format_of, state_of
@@ -31,17 +32,17 @@ MOST_TENSORS, MOST_FINDINGS, MOST_WORKERS = 30, 10, 4
 
 @dataclass(frozen=True)
 class TensorSummary:
-    """One tensor, in short.
+    """A summary of one tensor.
 
     Attributes:
         name: its name.
-        dtype: of its elements; None where nothing says it.
-        shape: at its last step; None where nothing says it.
+        dtype: None if it was not saved.
+        shape: at its last step; None if it was not saved.
         steps: how many it was saved at.
         last_step: the last of them.
-        value: of its only element at that step.
-        has_values: whether it was saved as it is.
-        reductions: the ones that were saved.
+        value: its value at that step, if it has one element.
+        has_values: whether its values were saved.
+        reductions: the reductions that were saved.
     """
 
     name: str
@@ -55,26 +56,26 @@ class TensorSummary:
 
 
 def tensor_names(trial: Trial, mode: ModeKeys) -> list[str]:
-    """The names of all tensors of a mode; none at all before the first step."""
+    """Return the sorted names of all tensors of a mode; none before the first step."""
     names = trial.tensor_names(mode=mode) if trial.steps(mode) else []
     return sorted(names, key=natural)
 
 
-def summarise_tensor(trial: Trial, name: str, present: list[str]) -> TensorSummary:
-    """What is known of a tensor without reading its values.
+def summarize_tensor(trial: Trial, name: str, present: list[str]) -> TensorSummary:
+    """Summarize a tensor without reading its values.
 
     Args:
         trial: the run.
         name: the tensor.
-        present: the reductions that were saved of any tensor.
+        present: the reductions that were saved for any tensor.
     """
-    steps = np.unique(trial.rows(name, ["step"])["step"].to_numpy())
+    steps = np.unique(to_numpy(trial.rows(name, ["step"])["step"]))
     step = int(steps[-1])
     table = trial.rows(
         name, ["step", "dtype", "shape", "value", "event_file", *present], steps={step}
     )
-    place = int(np.flatnonzero(table["step"].to_numpy() == step)[0])
-    row = table.slice(place, 1).to_pylist()[0]
+    row_index = int(np.flatnonzero(to_numpy(table["step"]) == step)[0])
+    row = table.slice(row_index, 1).to_pylist()[0]
     return TensorSummary(
         name,
         row["dtype"],
@@ -88,13 +89,13 @@ def summarise_tensor(trial: Trial, name: str, present: list[str]) -> TensorSumma
 
 
 def as_dict(trial: Trial, mode: ModeKeys, progress: Bar) -> dict[str, Any]:
-    """All of it, for other programs."""
+    """Return the whole overview for JSON."""
     names = tensor_names(trial, mode)
     present = present_reductions(trial)
     tensors = []
     for name in names:
-        tensors.append(vars(summarise_tensor(trial, name, present)))
-        progress.tell(len(tensors), len(names))
+        tensors.append(vars(summarize_tensor(trial, name, present)))
+        progress.update(len(tensors), len(names))
     return {
         "path": trial.path,
         "format": format_of(trial.store),
@@ -111,7 +112,7 @@ def as_dict(trial: Trial, mode: ModeKeys, progress: Bar) -> dict[str, Any]:
 
 
 def draw(trial: Trial, mode: ModeKeys) -> RenderableType:
-    """All of it, for a person; of many tensors some."""
+    """Return the overview for a terminal, with at most `MOST_TENSORS` tensors."""
     names = tensor_names(trial, mode)
     parts: list[RenderableType] = [head(trial), Text("")]
     collections = _collections(trial, names)
@@ -119,7 +120,7 @@ def draw(trial: Trial, mode: ModeKeys) -> RenderableType:
         parts += [_counts("collection", collections), Text("")]
     if names:
         present = present_reductions(trial)
-        some = [summarise_tensor(trial, name, present) for name in names[:MOST_TENSORS]]
+        some = [summarize_tensor(trial, name, present) for name in names[:MOST_TENSORS]]
         parts.append(_tensors(some))
         if len(names) > MOST_TENSORS:
             more = f"... and {len(names) - MOST_TENSORS} more; name some, or use --json"
@@ -132,7 +133,7 @@ def draw(trial: Trial, mode: ModeKeys) -> RenderableType:
 
 
 def head(trial: Trial) -> Table:
-    """What it is, in a few lines."""
+    """Return the first lines: path, format, state, workers, steps."""
     workers = trial.workers()
     named = ", ".join(workers[:MOST_WORKERS])
     more = f" and {len(workers) - MOST_WORKERS} more" if len(workers) > MOST_WORKERS else ""
@@ -154,13 +155,13 @@ def head(trial: Trial) -> Table:
 
 
 def _steps(trial: Trial) -> dict[str, list[int]]:
-    """The steps by mode; all of them together where a job has said nothing of modes."""
+    """Return the steps by mode; global steps if the job has set no mode."""
     found = {mode.name: trial.steps(mode) for mode in trial.modes() or [ModeKeys.GLOBAL]}
     return {name: steps for name, steps in found.items() if steps}
 
 
 def _collections(trial: Trial, names: list[str]) -> dict[str, int]:
-    """The collections that hold any of the tensors, with how many."""
+    """Return the number of tensors by collection, without empty ones."""
     counts = {
         name: sum(map(collection.matches, names))
         for name, collection in sorted(trial.collections().items())
@@ -202,7 +203,7 @@ def _saved(tensor: TensorSummary) -> Text:
 def _findings(findings: list[Finding]) -> list[RenderableType]:
     lines: list[RenderableType] = [Text("rules found", "dim")]
     for finding in findings[:MOST_FINDINGS]:
-        # Indented where a long one goes on.
+        # Padding indents the lines of a long message.
         lines.append(Padding(Text(harmless(str(finding)), "bright_yellow"), (0, 0, 0, 2)))
     if len(findings) > MOST_FINDINGS:
         lines.append(Text(f"  ... and {len(findings) - MOST_FINDINGS} more", "dim"))

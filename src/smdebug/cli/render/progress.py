@@ -1,4 +1,4 @@
-"""A bar on the terminal for work that takes its time."""
+"""A progress bar on the terminal for slow commands."""
 
 from __future__ import annotations
 
@@ -13,56 +13,55 @@ from rich.progress import Progress
 if TYPE_CHECKING:
     from types import TracebackType
 
-# What takes less is over before a bar says anything.
-_PATIENCE = 1.0
+# Faster commands show no bar.
+_DELAY_SECONDS = 1.0
 
 
 class Bar:
-    """Shows how much is done, on a terminal, once that takes more than a second.
+    """A progress bar that appears on a terminal after a second, and is erased at the end.
 
-    Before anybody has told how much there is, it only shows that something is going on. It goes
-    with the work: nothing of it stays on the screen.
+    Until the total is known it shows only that work is going on.
 
     Args:
-        what: what is counted: steps, files, runs.
-        clock: whether it appears by itself. Else only when it is told something: where a job is
-            followed, waiting is no work.
+        unit: what is counted: steps, files, runs.
+        timer: whether it appears without a call of `update`. A command that follows a job sets it
+            to False: waiting is not progress.
 
     Example:
         >>> with Bar() as progress:
-        ...     progress.tell(1, 2)
+        ...     progress.update(1, 2)
     """
 
-    def __init__(self, what: str = "steps", clock: bool = True) -> None:
+    def __init__(self, unit: str = "steps", timer: bool = True) -> None:
         self._console = Console(stderr=True)
-        # What is printed meanwhile goes where it was to go, if that is not the same terminal.
+        # Output is redirected above the bar only if it goes to the same terminal.
         same = sys.stdout.isatty()
         self._bar = Progress(console=self._console, transient=True, redirect_stdout=same)
-        self._task = self._bar.add_task(what, total=None)
-        self._began = time.monotonic()
+        self._task = self._bar.add_task(unit, total=None)
+        self._start_time = time.monotonic()
         self._lock = threading.Lock()
-        self._shown = self._over = False
-        self._clock = threading.Timer(_PATIENCE, self._show) if clock else None
+        self._shown = self._finished = False
+        self._timer = threading.Timer(_DELAY_SECONDS, self._show) if timer else None
 
-    def tell(self, done: int, total: int) -> None:
-        """Says how many of how many are done."""
+    def update(self, done: int, total: int) -> None:
+        """Show how many of how many are done."""
         self._bar.update(self._task, completed=done, total=total)
-        if time.monotonic() - self._began > _PATIENCE:
+        if time.monotonic() - self._start_time > _DELAY_SECONDS:
             self._show()
 
     def _show(self) -> None:
         with self._lock:
-            if not self._shown and not self._over and self._console.is_terminal:
+            if not self._shown and not self._finished and self._console.is_terminal:
                 self._shown = True
                 self._bar.start()
 
     def __enter__(self) -> Bar:
-        if self._clock is not None:
-            if _PATIENCE <= 0:
+        if self._timer is not None:
+            if _DELAY_SECONDS <= 0:
                 self._show()
             elif self._console.is_terminal:
-                self._clock.daemon = True
-                self._clock.start()
+                self._timer.daemon = True
+                self._timer.start()
         return self
 
     def __exit__(
@@ -71,9 +70,9 @@ class Bar:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._clock is not None:
-            self._clock.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         with self._lock:
-            self._over = True
+            self._finished = True
             if self._shown:
                 self._bar.stop()

@@ -1,4 +1,4 @@
-"""What a command says to the person at the terminal, and to other programs."""
+"""Output of commands: messages, tables, JSON."""
 
 from __future__ import annotations
 
@@ -6,69 +6,72 @@ import io
 import json
 import math
 import sys
-from typing import Any
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any
 
 from smdebug.markup import harmless as harmless
 
-# How a command ends when whoever read its output has seen enough, as `head` does. A shell says it
-# of programs that the signal for it has ended.
-UNREAD = 141
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# The exit status if the reader of the output has closed it, as `head` does: 128 + SIGPIPE.
+BROKEN_PIPE = 141
 
 
-def say(message: str) -> None:
-    """Says something beside the output of a command, which stays as it is."""
+def print_message(message: str) -> None:
+    """Print a message to stderr."""
     lines = "\n".join(harmless(line) for line in message.split("\n"))
     sys.stderr.write(f"smdebug: {lines}\n")
 
 
 def console(width: int | None = None) -> Console:
-    """Where the output of a command goes: tables and plots, without a markup of their own.
+    """Return the console for the output of a command, without markup.
 
-    Texts of a run are given to it as `rich.text.Text(harmless(name))`: names are other people's.
+    Strings of a run are printed as `rich.text.Text(harmless(name))`: they may hold anything.
 
     Args:
-        width: how many columns it has; what the terminal says when None, 80 without one.
+        width: in columns; that of the terminal when None, 80 without one.
     """
-    # A terminal that cannot show a character is no reason to stop.
+    # Not at the top: help and errors are printed without it.
+    from rich.console import Console
+
+    # A character that the terminal cannot show is replaced.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     out = Console(highlight=False, markup=False, emoji=False, width=width)
     end = out.on_broken_pipe
 
-    def unread() -> None:
+    def closed() -> None:
         try:
             end()
         except SystemExit:
-            # 1 is for what a command finds.
-            sys.exit(UNREAD)
+            # 1 means that a command found something.
+            sys.exit(BROKEN_PIPE)
 
-    out.on_broken_pipe = unread
+    out.on_broken_pipe = closed
     return out
 
 
 def print_json(value: Any) -> None:
-    """Prints a value as one JSON document.
+    """Print a value as one JSON document.
 
-    Numbers that JSON has no word for are the strings "NaN", "Infinity" and "-Infinity".
+    Non-finite numbers, which JSON does not have, are the strings "NaN", "Infinity" and "-Infinity".
     """
-    sys.stdout.write(json.dumps(_plain(value), indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(_json_value(value), indent=2, allow_nan=False) + "\n")
 
 
 def json_line(value: Any) -> str:
-    """A value as JSON on one line; see `print_json`."""
-    return json.dumps(_plain(value), allow_nan=False)
+    """Return a value as JSON on one line; see `print_json`."""
+    return json.dumps(_json_value(value), allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _json_value(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_json_value(each) for each in value]
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return _json_value(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

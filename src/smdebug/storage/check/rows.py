@@ -8,6 +8,7 @@ import numpy as np
 
 from smdebug.exceptions import DataCorrupted, IndexReaderException, SMDebugError, StoreError
 from smdebug.mode_keys import MODE_PLUGIN_NAME, MODE_STEP_PLUGIN_NAME, ModeKeys
+from smdebug.storage.arrow import from_numpy, to_numpy
 from smdebug.storage.format.dtypes import dtype_name
 from smdebug.storage.format.keys import IndexName, parse_event_seq
 from smdebug.storage.raw_tensors import RawReader, RecordLocation, record_locations
@@ -122,26 +123,30 @@ class RowCheck:
             self._report.add(
                 key, what, row=first + row, tensor=tensor, step=step, worker=known["worker"]
             )
-        has_record = table["offset"].is_valid().to_numpy()
+        has_record = to_numpy(table["offset"].is_valid())
         # Records of contradictory rows are not checked.
         has_record[[row for row, _ in found]] = False
         rows = np.flatnonzero(has_record)
-        files = one_array(table["event_file"]).indices.to_numpy(zero_copy_only=False)
-        offsets = table["offset"].to_numpy()
+        files = to_numpy(one_array(table["event_file"]).indices)
+        offsets = to_numpy(table["offset"])
         order = rows[np.lexsort((offsets[rows], files[rows]))]
         if len(order):
-            self._check_sequence(key, first, table.take(order), order)
-        lengths = table["length"].to_numpy()[order]
+            self._check_sequence(key, first, table.take(from_numpy(order)), order)
+        lengths = to_numpy(table["length"])[order]
         for batch in _batches(lengths):
             chosen = order[batch]
-            self._check_records(key, _expected_records(table.take(chosen), first + chosen))
+            self._check_records(
+                key, _expected_records(table.take(from_numpy(chosen)), first + chosen)
+            )
 
     def _check_sequence(self, key: str, first: int, table: pa.Table, order: Ints) -> None:
         """Compare rows with the names of their event files, which have worker and segment."""
         files = one_array(table["event_file"])
-        pairs = np.stack([files.indices.to_numpy(), table["seq"].to_numpy()], axis=1)
+        pairs = np.stack([to_numpy(files.indices), to_numpy(table["seq"])], axis=1)
         _, locations = np.unique(pairs, axis=0, return_index=True)
-        for location, row in zip(locations, table.take(locations).to_pylist(), strict=True):
+        for location, row in zip(
+            locations, table.take(from_numpy(locations)).to_pylist(), strict=True
+        ):
             if parse_event_seq(row["event_file"], row["worker"]) == row["seq"]:
                 continue
             at = first + int(order[location])

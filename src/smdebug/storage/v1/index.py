@@ -16,7 +16,7 @@ import numpy as np
 from smdebug.exceptions import IndexReaderException, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, REDUCTIONS_PREFIX, get_reduction_tensor_name
-from smdebug.storage.arrow import pa
+from smdebug.storage.arrow import from_list, from_numpy, pa
 from smdebug.storage.format.checksum import check_json_checksum
 from smdebug.storage.format.keys import is_event_file_of
 from smdebug.storage.raw_tensors import RecordLocation
@@ -272,14 +272,14 @@ class V1Segment:
         kind = SCHEMA.field(name).type
         if name == "worker" or name == "tensor":
             text = self.worker if name == "worker" else tensor
-            codes = pa.array(np.zeros(len(hits), np.int32))
-            return pa.DictionaryArray.from_arrays(codes, pa.array([text]))
+            codes = from_numpy(np.zeros(len(hits), np.int32))
+            return pa.DictionaryArray.from_arrays(codes, from_list([text], pa.string()))
         if read is None:
             return pa.nulls(len(hits), kind)
         values = [read(step, positions, tensor) for step, positions in hits]
         if pa.types.is_dictionary(kind):
-            return pa.array(values, pa.string()).dictionary_encode()
-        return pa.array(values, kind)
+            return from_list(values, pa.string()).dictionary_encode()
+        return from_list(values, kind)
 
     def _reductions(
         self, name: str, tensor: str, hits: list[tuple[V1Step, dict[str, int]]]
@@ -295,7 +295,7 @@ class V1Segment:
             if name in positions
         ]
         values[saved] = self._read_scalars(wanted)
-        return pa.array(values, mask=~saved)
+        return from_numpy(values, saved)
 
 
 def _first_location(step: V1Step) -> RecordLocation | None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smdebug.reductions import REDUCTION_NAMES
-from smdebug.storage.arrow import pa, pc, pq
+from smdebug.storage.arrow import from_numpy, pa, pc, pq, to_numpy
 from smdebug.storage.format.checksum import (
     PARQUET_KEY,
     fill_parquet_checksums,
@@ -213,17 +213,17 @@ def newest_rows(table: pa.Table) -> pa.Table:
     """Sort rows by worker, tensor and step, and keep the newest row of each."""
     table = table.unify_dictionaries()
     workers, tensors = _ranks(table["worker"]), _ranks(table["tensor"])
-    steps, seqs = table["step"].to_numpy(), table["seq"].to_numpy()
+    steps, seqs = to_numpy(table["step"]), to_numpy(table["seq"])
     if _is_sorted(workers, tensors, steps):
         return table
     # A step that saves one name twice keeps the later: stable sort, last of equals.
-    order = np.lexsort((table["position"].to_numpy(), seqs, steps, tensors, workers))
+    order = np.lexsort((to_numpy(table["position"]), seqs, steps, tensors, workers))
     steps, tensors, workers = steps[order], tensors[order], workers[order]
     last = np.ones(len(order), bool)
     last[:-1] = (
         (steps[1:] != steps[:-1]) | (tensors[1:] != tensors[:-1]) | (workers[1:] != workers[:-1])
     )
-    return table.take(pa.array(order[last]))
+    return table.take(from_numpy(order[last]))
 
 
 def _is_sorted(workers: Ints, tensors: Ints, steps: Ints) -> bool:
@@ -237,8 +237,8 @@ def _is_sorted(workers: Ints, tensors: Ints, steps: Ints) -> bool:
 def _ranks(column: pa.ChunkedArray) -> Ints:
     """Return numbers that sort as the strings of a dictionary column do."""
     array = one_array(column)
-    ranks: Ints = pc.rank(array.dictionary).to_numpy(zero_copy_only=False)
-    codes: Ints = array.indices.to_numpy(zero_copy_only=False)
+    ranks: Ints = to_numpy(pc.rank(array.dictionary))
+    codes: Ints = to_numpy(array.indices)
     return ranks[codes]
 
 

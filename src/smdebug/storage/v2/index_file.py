@@ -10,7 +10,7 @@ import crc32c
 import numpy as np
 
 from smdebug.exceptions import IndexReaderException
-from smdebug.storage.arrow import PARQUET_ERRORS, pa, pq
+from smdebug.storage.arrow import PARQUET_ERRORS, from_numpy, pa, pq, to_numpy
 from smdebug.storage.format.checksum import read_parquet_checksums
 from smdebug.storage.segment_summary import (
     StepArrays,
@@ -186,7 +186,7 @@ class IndexFile:
             check_steps(columns)
             chunks.append(distinct_steps(columns, mode))
             tensor = columns["tensor"]
-            codes = tensor.indices.to_numpy()
+            codes = to_numpy(tensor.indices)
             for name, bits in distinct_names(tensor.dictionary, codes, mode):
                 names[name] = names.get(name, 0) | bits
         self._steps = StepArrays.concatenate(chunks)
@@ -211,7 +211,7 @@ class IndexFile:
         present = [name for name in columns if self._present(group, name)]
         found = self._columns(group, present)
         # Copied: a slice would keep the columns of the whole group in memory.
-        rows = pa.array(np.arange(first, end))
+        rows = from_numpy(np.arange(first, end))
         return table_of(
             {
                 name: found[name].take(rows)
@@ -228,9 +228,9 @@ class IndexFile:
         found: dict[str, int] = {}
         for group in range(self.metadata.num_row_groups):
             columns = self._columns(group, ["step", "mode", "tensor"])
-            steps = columns["step"].to_numpy()
+            steps = to_numpy(columns["step"])
             hits = (steps >= begin) & (steps < end)
-            codes = columns["tensor"].indices.to_numpy()[hits]
+            codes = to_numpy(columns["tensor"].indices)[hits]
             mode = mode_numbers(columns["mode"])[hits]
             for name, bits in distinct_names(columns["tensor"].dictionary, codes, mode):
                 found[name] = found.get(name, 0) | bits
@@ -283,10 +283,10 @@ class IndexFile:
     def _ranges_in(self, group: int) -> dict[str, tuple[int, int]]:
         if group not in self._row_ranges:
             tensor = self._columns(group, ["tensor"])["tensor"]
-            codes = tensor.indices.to_numpy()
+            codes = to_numpy(tensor.indices)
             starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
             ends = [*starts[1:].tolist(), len(codes)]
-            names = tensor.dictionary.take(pa.array(codes[starts])).to_pylist()
+            names = tensor.dictionary.take(from_numpy(codes[starts])).to_pylist()
             ranges = dict(zip(names, zip(starts.tolist(), ends, strict=True), strict=True))
             if len(ranges) != len(names):
                 raise IndexReaderException(f"{self.key}: rows are not sorted by tensor")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from smdebug.exceptions import IndexReaderException
-from smdebug.storage.arrow import pa, pc
+from smdebug.storage.arrow import pa, pc, to_numpy
 from smdebug.storage.format.keys import LAST_STEP
 from smdebug.storage.untrusted.limits import COLUMN_BYTES, DIMENSIONS
 from smdebug.storage.v2.index import SCHEMA, TEXT_COLUMNS
@@ -49,7 +49,7 @@ def check_steps(columns: dict[str, Any]) -> None:
         IndexReaderException: a number is out of range.
     """
     for name, last in (("step", LAST_STEP), ("mode_step", np.iinfo(np.int64).max)):
-        steps = columns[name].to_numpy()
+        steps = to_numpy(columns[name])
         if len(steps) and (steps.min() < 0 or steps.max() > last):
             raise IndexReaderException(
                 f"{name} must lie between 0 and {last}, got {steps.min()} to {steps.max()}"
@@ -84,8 +84,8 @@ def check_texts(name: str, column: Any) -> None:
     lengths = pc.binary_length(texts)
     if pc.max(lengths).as_py() * len(column) <= COLUMN_BYTES:
         return
-    codes = column.indices.drop_null().to_numpy()
-    size = int(lengths.to_numpy(zero_copy_only=False).astype(np.int64)[codes].sum())
+    codes = to_numpy(column.indices.drop_null())
+    size = int(to_numpy(lengths).astype(np.int64)[codes].sum())
     if size > COLUMN_BYTES:
         raise IndexReaderException(
             f"the strings of column {name} take {size:,} bytes in one row group, expected at most "

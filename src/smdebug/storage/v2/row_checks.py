@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.arrow import pc
+from smdebug.storage.arrow import pc, to_numpy
 from smdebug.storage.format.dtypes import is_known_dtype
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.segment_summary import one_array
@@ -43,16 +43,16 @@ def wrong_rows(table: pa.Table, name: IndexName) -> list[tuple[int, str]]:
 
 
 def _rules(table: pa.Table, name: IndexName) -> Iterator[tuple[str, Bools]]:
-    valid = {column: table[column].is_valid().to_numpy() for column in CHECKED_COLUMNS}
+    valid = {column: to_numpy(table[column].is_valid()) for column in CHECKED_COLUMNS}
     yield "the row is of another worker than its file", ~_is_one_of(table, "worker", {name.worker})
     yield "the row has an unknown mode", ~_is_one_of(table, "mode", set(ModeKeys.__members__))
     known = valid["dtype"] & ~_is_dtype(table)
     yield "the row has an unknown dtype", known
     for column in ("step", "mode_step", "position"):
-        yield f"the row has a negative {column}", table[column].to_numpy() < 0
+        yield f"the row has a negative {column}", to_numpy(table[column]) < 0
     if name.seq is not None:
         what = "the row is of a later segment than its file"
-        yield what, table["seq"].to_numpy() > name.seq
+        yield what, to_numpy(table["seq"]) > name.seq
     locations = np.stack([valid[column] for column in _LOCATION])
     yield "the row has a part of a location only", locations.any(axis=0) != locations.all(axis=0)
     has_value = valid["value"]
@@ -66,7 +66,7 @@ def _is_one_of(table: pa.Table, column: str, names: set[str]) -> Bools:
     array = one_array(table[column])
     texts = array.dictionary.to_pylist()
     fits = np.array([text in names for text in texts] or [False])
-    codes = array.indices.to_numpy(zero_copy_only=False)
+    codes = to_numpy(array.indices)
     found: Bools = fits[np.nan_to_num(codes).astype(np.int64)]
     return found
 
@@ -79,20 +79,20 @@ def _is_dtype(table: pa.Table) -> Bools:
 def shape_elements(table: pa.Table) -> npt.NDArray[np.float64]:
     """How many elements the shape of each row has; -1 where there is none."""
     shapes = one_array(table["shape"])
-    lengths = pc.fill_null(pc.list_value_length(shapes), 0).to_numpy(zero_copy_only=False)
+    lengths = to_numpy(pc.list_value_length(shapes), null=0)
     # As floats: a product of anybody's numbers may be any size.
-    sizes = np.append(shapes.flatten().to_numpy(zero_copy_only=False).astype(np.float64), 1.0)
+    sizes = np.append(to_numpy(shapes.flatten()).astype(np.float64), 1.0)
     starts = np.cumsum(lengths) - lengths
     products = np.multiply.reduceat(sizes, starts) if len(starts) else np.ones(0)
-    known = shapes.is_valid().to_numpy(zero_copy_only=False)
+    known = to_numpy(shapes.is_valid())
     return np.where(known, np.where(lengths > 0, products, 1.0), -1.0)
 
 
 def _unordered(table: pa.Table) -> Bools:
     """Rows that do not stand behind the row before: by tensor, then by step."""
     wrong = np.zeros(table.num_rows, bool)
-    codes = one_array(table["tensor"]).indices.to_numpy(zero_copy_only=False)
-    steps = table["step"].to_numpy()
+    codes = to_numpy(one_array(table["tensor"]).indices)
+    steps = to_numpy(table["step"])
     same = codes[1:] == codes[:-1]
     wrong[1:] = same & (steps[1:] <= steps[:-1])
     # A tensor that comes back: its rows are one stretch in a sound file.

@@ -1,4 +1,4 @@
-"""What a run tells about a training job; knows nothing of the job but its run."""
+"""Read the runs of the demo back and draw a conclusion."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
     from smdebug.trials.trial import Trial
 
-# An update that small is lost when it is added to a weight in float32.
+# In float32 an update this small does not change a weight.
 VANISHED = 1e-7
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Findings:
-    """What was found in one run.
+class NetworkRun:
+    """The losses and gradients of one run.
 
     Attributes:
         network: its name.
         trial: the run.
         losses: the loss at every step of training.
-        accuracy: of the last evaluation.
+        accuracy: at the last evaluation.
         steps: the steps at which gradients were saved.
-        norms: L2 norms of the gradients of the layers' weights, one row a layer, one column a step.
-        moved: how far the weights of each layer have come, relative to their size.
+        norms: L2 norms of the weight gradients, layers by steps.
+        moved: the distance between first and last weights of each layer, relative to the first.
     """
 
     network: str
@@ -49,29 +49,29 @@ class Findings:
     def layers(self) -> int:
         return len(self.norms)
 
-    def course(self, points: int) -> Array:
-        """The losses as some points of their course: each is the mean of the steps around it."""
+    def smoothed_losses(self, points: int) -> Array:
+        """Return the loss curve with fewer points: each is the mean of the steps around it."""
         parts = np.array_split(self.losses, min(points, len(self.losses)))
         return np.array([part.mean() for part in parts])
 
     def vanished(self) -> list[int]:
-        """The layers, counted from 1, whose gradient is gone for good."""
+        """Return the layers, counted from 1, whose gradient stays below the threshold."""
         later = self.norms[:, len(self.steps) // 2 :]
         return [int(layer) + 1 for layer in np.flatnonzero((later < VANISHED).all(axis=1))]
 
     def vanished_since(self) -> int:
-        """The step from which on the gradients of all those layers are gone."""
+        """Return the step from which the gradients of all those layers have vanished."""
         gone = (self.norms[[layer - 1 for layer in self.vanished()]] < VANISHED).all(axis=0)
         alive = np.flatnonzero(~gone)
         return int(self.steps[alive[-1] + 1 if len(alive) else 0])
 
     def some_steps(self, count: int) -> list[int]:
-        """Places of a few steps, the first and the last among them."""
+        """Return indices of a few steps, including the first and the last."""
         return spread(len(self.steps), count)
 
 
-def look(network: str, directory: Path) -> Findings:
-    """Reads a run."""
+def analyze_run(network: str, directory: Path) -> NetworkRun:
+    """Read a run."""
     trial = create_trial(str(directory))
     names = trial.tensor_names(regex=r"^gradient/.*layer\d+\.weight$")
     names.sort(key=lambda name: int(re.findall(r"layer(\d+)", name)[0]))
@@ -79,7 +79,7 @@ def look(network: str, directory: Path) -> Findings:
     _, losses = trial.tensor(loss).series(mode=ModeKeys.TRAIN)
     _, accuracy = trial.tensor("scalar/accuracy").series(mode=ModeKeys.EVAL)
     series = [trial.tensor(name).series("l2", mode=ModeKeys.TRAIN) for name in names]
-    return Findings(
+    return NetworkRun(
         network=network,
         trial=trial,
         losses=losses,
@@ -91,45 +91,45 @@ def look(network: str, directory: Path) -> Findings:
 
 
 def moved(trial: Trial, weight: str) -> float:
-    """The distance between the first and the last saved value, relative to the first."""
+    """Return the distance between the first and the last saved value, relative to the first."""
     tensor = trial.tensor(weight)
     first, *_, last = tensor.values(mode=ModeKeys.TRAIN).values()
     return float(np.linalg.norm(last - first) / np.linalg.norm(first))
 
 
-def conclusion(found: Findings) -> str:
-    """What there is to say about a run, in a sentence or two."""
-    first, last = float(found.losses[0]), float(found.losses[-20:].mean())
+def conclusion(run: NetworkRun) -> str:
+    """Return a conclusion about a run, in a sentence or two."""
+    first, last = float(run.losses[0]), float(run.losses[-20:].mean())
     falls = last < 0.8 * first
-    course = f"falls from {first:.2f} to {last:.2f}" if falls else f"stays at {last:.2f}"
-    outcome = f"Its loss {course}; it gets {found.accuracy:.0%} of new points right."
-    gone = found.vanished()
+    trend = f"falls from {first:.2f} to {last:.2f}" if falls else f"stays at {last:.2f}"
+    outcome = f"Its loss {trend}; its accuracy on new points is {run.accuracy:.0%}."
+    gone = run.vanished()
     if not gone:
-        layer, place = np.unravel_index(found.norms.argmin(), found.norms.shape)
+        layer, index = np.unravel_index(run.norms.argmin(), run.norms.shape)
         return (
-            f"no gradient vanishes; the smallest is {found.norms[layer, place]:.0e}, of layer "
-            f"{layer + 1} at step {found.steps[place]}. {outcome}"
+            f"no gradient vanishes; the smallest is {run.norms[layer, index]:.0e}, of layer "
+            f"{layer + 1} at step {run.steps[index]}. {outcome}"
         )
-    distance = max(found.moved[layer - 1] for layer in gone)
+    distance = max(run.moved[layer - 1] for layer in gone)
     moved = f"have moved by {distance:.0e} of their size" if distance else "have not moved at all"
     return (
-        f"the gradients of layers {spans(gone)} of {found.layers} are below {VANISHED:.0e} from "
-        f"step {found.vanished_since()} on; the weights there {moved}. {outcome}"
+        f"the gradients of layers {spans(gone)} of {run.layers} are below {VANISHED:.0e} from "
+        f"step {run.vanished_since()} on; the weights there {moved}. {outcome}"
     )
 
 
-def headline(all_found: list[Findings]) -> str:
-    """The shortest that can be said about some runs."""
+def headline(runs: list[NetworkRun]) -> str:
+    """Return the title of the figure."""
     parts = []
-    for found in all_found:
-        gone = found.vanished()
+    for run in runs:
+        gone = run.vanished()
         what = f"the gradients of layers {spans(gone)} vanish" if gone else "no gradient vanishes"
-        parts.append(f"{found.network}: {what}")
+        parts.append(f"{run.network}: {what}")
     return "; ".join(parts)
 
 
 def spans(numbers: list[int]) -> str:
-    """Ascending numbers, those in a row as a span.
+    """Format ascending numbers, consecutive ones as a range.
 
     Example:
         >>> spans([1, 2, 3, 7])
