@@ -107,9 +107,10 @@ class CheckpointDirectory:
                 data = file.read(_MAX_BYTES + 1)
             if len(data) > _MAX_BYTES:
                 raise ValueError(f"it has more than {_MAX_BYTES} bytes")
-            text = data.decode()
-            self._is_ours = not text.strip() or (text[:1] == "[" and f'"{_RUN}"' in text)
-            states = _decode(json.loads(text))
+            text = data.decode().strip()
+            self._is_ours = text in ("", "[]") or (text[0] == "[" and f'"{_RUN}"' in text)
+            entries = json.loads(text)
+            states = _decode(entries)
         except (OSError, ValueError, RecursionError) as error:
             logger.warning(
                 "Ignoring %s, which does not say at which step to resume: %s%s", path, error,
@@ -117,8 +118,7 @@ class CheckpointDirectory:
                 "not recorded: use another checkpoint directory",
             )  # fmt: skip
             return None
-        self._is_ours = True
-        self._entries = [_encode(state) for state in states]
+        self._entries = entries
         last = max(states, key=lambda state: state.step, default=None)
         if last is not None:
             self._training_run = last.training_run + 1
@@ -176,10 +176,13 @@ class CheckpointDirectory:
         began = time.perf_counter()
         publish()
         if self._is_ours and write:
-            state = CheckpointState(
-                found.step, dict(mode_steps), found.last_saved_step, self._training_run
-            )
-            self._entries = [*self._entries, _encode(state)][-_MAX_ENTRIES:]
+            entry = {
+                _RUN: self._training_run,
+                _SAVED: found.last_saved_step,
+                _SEEN: found.step,
+                _MODE_STEPS: {mode.name: step for mode, step in mode_steps.items()},
+            }
+            self._entries = [*self._entries, entry][-_MAX_ENTRIES:]
             try:
                 temporary = self._path / _TEMPORARY_NAME
                 temporary.write_text(json.dumps(self._entries), encoding="utf-8")
@@ -231,15 +234,6 @@ class CheckpointDirectory:
         if not self._files or (not newest and len(self._files) == len(known)):
             return None
         return newest or time.time_ns()
-
-
-def _encode(state: CheckpointState) -> dict[str, Any]:
-    return {
-        _RUN: state.training_run,
-        _SAVED: state.last_saved_step,
-        _SEEN: state.step,
-        _MODE_STEPS: {mode.name: step for mode, step in state.mode_steps.items()},
-    }
 
 
 def _decode(entries: object) -> list[CheckpointState]:
