@@ -118,7 +118,7 @@ class Resume:
             previous = self._previous_run(worker)
             if fresh and previous.format is not None:
                 steps.history = previous.history()
-            elif not fresh:
+            else:
                 steps.history.prepend(previous.history())
             saved = previous.last_saved_step(number)
         steps.go_to(number)
