@@ -128,31 +128,23 @@ def test_a_late_scan_tells_the_step_by_the_time_of_the_file(tmp_path: Path) -> N
     # Steps of a second each, and the file is written in the fourth of them.
     write(tmp_path / "deep" / "a.pt", "longer")
     changed = (tmp_path / "deep" / "a.pt").stat().st_ctime_ns
-    directory._scanned = changed - 3 * 10**9 - 10**8
+    start = changed - 3 * 10**9 - 10**8
     directory._steps = type(directory._steps)(
-        each._replace(end=directory._scanned + (each.step + 1) * 10**9) for each in directory._steps
+        each._replace(end=start + (each.step + 1) * 10**9) for each in directory._steps
     )
     assert look(directory, 8) == 3
 
 
-def test_the_longest_of_the_steps_that_the_clock_of_files_cannot_tell_apart(tmp_path: Path) -> None:
+def test_the_time_of_the_file_tells_which_of_the_steps_between_two_checks(tmp_path: Path) -> None:
     directory = CheckpointDirectory(str(tmp_path))
-    start = directory._scanned
-    ends = [10**6, 2 * 10**6, 5 * 10**6, 6 * 10**6, 30 * 10**6]
+    write(tmp_path / "new.pt")
+    changed = (tmp_path / "new.pt").stat().st_ctime_ns
+    directory._checked = changed - 3 * 10**9 - 10**8
     directory._steps.extend(
-        checkpoint.FinishedStep(start + end, step, None) for step, end in enumerate(ends)
+        checkpoint.FinishedStep(directory._checked + (step + 1) * 10**9, step, None)
+        for step in range(8)
     )
-
-    def step_at(moment: int) -> int:
-        return directory._step_at(start + moment).step
-
-    # Those up to 10 ms later are possible, because the clock of files may be that late.
-    assert step_at(1) == 4
-    assert step_at(-5 * 10**6) == 2
-    # The directory has changed at a moment that is known better.
-    directory._change = (start + 10**6, start + 2 * 10**6)
-    assert step_at(1) == 1
-    assert step_at(20 * 10**6) == 4
+    assert look(directory, 8) == 3
 
 
 def test_a_change_of_the_directory_tells_steps_shorter_than_the_clock_of_files(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _nobody_handles_it() -> Iterator[None]:
     # Whatever hooks other tests of this process have left open.
-    for hook, _ in list(SIGTERM_HANDLER.hooks.values()):
+    for hook in list(SIGTERM_HANDLER.hooks):
         SIGTERM_HANDLER.forget(hook)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield

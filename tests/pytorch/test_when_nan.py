@@ -301,3 +301,24 @@ def test_tensors_are_not_kept_alive_longer_than_their_step(tmp_path: Path) -> No
     model(torch.ones(1, 2))
     gc.collect()
     assert reference() is None
+
+
+@pytest.mark.parametrize("scalar", [True, False])
+def test_a_loss_that_is_saved_by_hand_is_watched(tmp_path: Path, scalar: bool) -> None:
+    config = smd.SaveConfig(end_step=0, when_nan=["my_loss"])
+    included = ["weights", "biases", "gradients"]
+    hook = smd.Hook(tmp_path, include_collections=included, save_config=config)
+    model = Net()
+    hook.register_module(model)
+    for target in (0.0, NAN, 0.0):
+        loss = nn.functional.mse_loss(model(torch.ones(1, 2)), torch.full((1, 1), target))
+        loss.backward()
+        if scalar:
+            hook.save_scalar("my_loss", loss)
+        else:
+            hook.save_tensor("my_loss", loss, "losses")
+    hook.close()
+    saved = steps_of(smd.create_trial(str(tmp_path)))
+    assert saved.pop("scalar/my_loss" if scalar else "my_loss") == ([0, 1, 2] if scalar else [1])
+    weights = {name for name in ALL_NAMES if name.endswith((".weight", ".bias"))}
+    assert saved == {name: [1] for name in weights}

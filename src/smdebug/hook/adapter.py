@@ -17,6 +17,7 @@ from smdebug.config.collection import Collection
 from smdebug.config.save_config import DEFAULT_SAVE_CONFIG_INTERVAL
 from smdebug.exceptions import RuleEvaluationConditionMet, SMDebugTypeError, SMDebugValueError
 from smdebug.hook.capture import ArrayCapture
+from smdebug.hook.nan_trigger import is_finite_array
 from smdebug.hook.worker import CHIEF_WORKER, Worker
 
 if TYPE_CHECKING:
@@ -132,8 +133,7 @@ class Adapter:
 
     def is_finite(self, tensor: Any) -> bool:
         """Return whether all elements of a tensor are finite."""
-        array = self.to_array("tensor", tensor)
-        return array.dtype.kind not in "fcV" or bool(np.isfinite(array).all())
+        return is_finite_array(self.to_array("tensor", tensor))
 
     def hold(self, tensor: Any) -> Any:
         """Return what to keep of a tensor that may have to be saved later in the step."""

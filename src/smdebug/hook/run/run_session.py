@@ -75,7 +75,7 @@ class RunSession:
         writes = not self._options.dry_run and self._is_writer(worker)
         if writes:
             self._was_interrupted = require_free(self.store, self._options, self.out_dir, worker)
-        saved = self.resume.restore(worker.name, worker.workers)
+        saved = self.resume.restore(worker)
         if writes:
             # Now, and not in the middle of the first steps.
             warm_up()
@@ -100,8 +100,8 @@ class RunSession:
         self._reopens = (self._options.resume or self._was_interrupted) and worker.chief
         workers = worker.workers if self._options.include_workers == "all" else 1
         collections.manager.set_num_workers(workers)
-        if self.resume.must_restore(worker.name, worker.workers):
-            saved.last = self.resume.restore(worker.name, worker.workers)
+        if self.resume.must_restore(worker):
+            saved.last = self.resume.restore(worker)
         if self.output is None:
             self.output = self.last_output = open_output(worker.name)
         if self.resume.continues and self.writes and not self._options.dry_run:

@@ -72,4 +72,4 @@ class SavedSteps:
         if failed:
             unpublished = () if output is None else output.lost_steps()
             stats.saved_steps = max(self._count - len(unpublished), 0)
-            stats.lost_steps = self.lost(output).count
+            stats.lost_steps = self._lost.count + sum(s not in self._lost for s in unpublished)
