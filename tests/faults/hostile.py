@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from smdebug.storage.format import records
 from smdebug.storage.format.checksum import PARQUET_KEY
-from smdebug.storage.format.keys import END_KEY, classic_index_key, collections_key, index_key
+from smdebug.storage.format.keys import END_KEY, collections_key, index_key, v1_index_key
 from smdebug.storage.v2 import index
 from smdebug.storage.v2.index import SCHEMA, encode_index
 
@@ -105,16 +105,16 @@ def sealed_again(data: bytes) -> bytes:
     return bytes(index.with_checksums(changed, placeholder))
 
 
-def record(payload: bytes, length: int | None = None, classic: bool = False) -> bytes:
+def record(payload: bytes, length: int | None = None, v1: bool = False) -> bytes:
     """A framed record whose header may claim another length."""
     size = len(payload) if length is None else length
-    crc = records.CLASSIC_FOOTER if classic else records.mask(crc32c.crc32c(payload))
+    crc = records.V1_FOOTER if v1 else records.mask(crc32c.crc32c(payload))
     return records.header(size) + payload + struct.pack("<I", crc)
 
 
-def classic_index(run: Path, content: Mapping[str, Any], step: int = 0) -> Path:
+def v1_index(run: Path, content: Mapping[str, Any], step: int = 0) -> Path:
     """An index file of format v1, as smdebug 1.0 writes it: without checksums."""
-    return write_file(run, classic_index_key(step, WORKER), json.dumps(content).encode())
+    return write_file(run, v1_index_key(step, WORKER), json.dumps(content).encode())
 
 
 def scalar_rows(names: Sequence[str], steps: int = 3) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ TARGETS = {
     "records": (40_000, 800),
     "events": (60_000, 1500),
     "index": (20_000, 400),
-    "classic": (20_000, 500),
+    "v1_index": (20_000, 500),
     "collections": (15_000, 400),
     "findings": (10_000, 300),
     "names": (15_000, 500),
@@ -69,7 +69,7 @@ def seeds(target: str) -> list[bytes]:
         return [
             bytes(payload)
             for data in files
-            for _, payload in list(iterate_records(memoryview(data), "x", classic=True))[:6]
+            for _, payload in list(iterate_records(memoryview(data), "x", v1=True))[:6]
         ]
     if target == "findings":
         control = b'{"reason": "x", "at_step": 3, "mode": "TRAIN", "time": 1.5}'
@@ -82,7 +82,7 @@ def seeds(target: str) -> list[bytes]:
         return [bytes([n]) + data for n, data in enumerate(of(v2, "index/") + of(v1, "index/"))]
     return {
         "index": of(v2, "index/"),
-        "classic": of(v1, "index/"),
+        "v1_index": of(v1, "index/"),
         "collections": of(v2, "collections/"),
     }[target]
 

@@ -88,11 +88,11 @@ def names_event_file(event_file: Callable[[Path], str]) -> Poison:
     def poison(run: Path, outside: Path) -> None:
         record = raw_record("x", 41.0)
         hostile.write_index(run, [raw_row("x", event_file(outside), record)])
-        classic = {
+        v1 = {
             "meta": {"mode": "TRAIN", "mode_step": 1, "event_file_name": event_file(outside)},
             "tensor_payload": [{"tensorname": "y", "start_idx": 0, "length": len(record)}],
         }
-        hostile.classic_index(run, classic, step=1)
+        hostile.v1_index(run, v1, step=1)
 
     return poison
 

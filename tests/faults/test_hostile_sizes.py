@@ -178,19 +178,19 @@ def many_findings(count: int, message: str) -> pa.Table:
     })  # fmt: skip
 
 
-def classic(content: Callable[[], dict[str, Any]]) -> Bomb:
-    return lambda run: hostile.classic_index(run, content())
+def v1_run(content: Callable[[], dict[str, Any]]) -> Bomb:
+    return lambda run: hostile.v1_index(run, content())
 
 
-def classic_sparse(run: Path) -> None:
+def v1_sparse(run: Path) -> None:
     """A record of a terabyte of zeros, which has no checksum in format v1."""
     size = 1 << 40
     key = "events/000000000000/000000000000_worker_0.tfevents"
-    footer = np.uint32(records.CLASSIC_FOOTER).tobytes()
+    footer = np.uint32(records.V1_FOOTER).tobytes()
     sparse(key, size, footer, records.header(size - 16))(run)
     meta = {"mode": "TRAIN", "mode_step": 0, "event_file_name": key}
     payload = [{"tensorname": "x", "start_idx": 0, "length": size}]
-    hostile.classic_index(run, {"meta": meta, "tensor_payload": payload})
+    hostile.v1_index(run, {"meta": meta, "tensor_payload": payload})
 
 
 META = {"mode": "TRAIN", "mode_step": 0, "event_file_name": "events/x"}
@@ -263,17 +263,17 @@ BOMBS: dict[str, Bomb] = {
     "a million empty strings": record_bomb(
         tensor_payload([10**9], b"", kind=7, field=8) + bytes_field(5, b"\x0a\x00" * 500_000)
     ),
-    "a terabyte of zeros as record": classic_sparse,
+    "a terabyte of zeros as record": v1_sparse,
     # format v1
-    "a shape of a million sizes": classic(
+    "a shape of a million sizes": v1_run(
         lambda: {"meta": META, "shape_payload": [
             {"tensorname": "x", "originalname": "x", "shape": [2**62] * 10**6}]}
     ),
-    "half a character": classic(
+    "half a character": v1_run(
         lambda: {"meta": META, "shape_payload": [
             {"tensorname": "\ud800", "originalname": "x", "shape": [1]}]}
     ),
-    "a mode step of 10^30": classic(
+    "a mode step of 10^30": v1_run(
         lambda: {"meta": {**META, "mode_step": 10**30}, "shape_payload": []}
     ),
 }  # fmt: skip

@@ -228,7 +228,7 @@ def test_event_files_outside_the_run(store: Store, event_file: str, offset: int)
         values(reader)
 
 
-def test_classic_event_files_outside_the_run(store: Store) -> None:
+def test_v1_event_files_outside_the_run(store: Store) -> None:
     text = (
         '{"meta": {"mode": "TRAIN", "mode_step": 0, '
         '"event_file_name": "../000000000000_worker_0.tfevents"}, '

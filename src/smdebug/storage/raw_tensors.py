@@ -47,7 +47,7 @@ class RecordLocation(NamedTuple):
     tensor: str
     step: int
     # Written as v1: its footer may be the constant.
-    classic: bool = False
+    v1: bool = False
     digest: int | None = None
 
 
@@ -243,7 +243,7 @@ def _event(record: memoryview, location: RecordLocation) -> Event:
         record,
         expected=location.checksum,
         expected_digest=location.digest,
-        classic=location.classic,
+        v1=location.v1,
         **where,
     )
     event = decode_event(payload, key=location.event_file, offset=location.offset)

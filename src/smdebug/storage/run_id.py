@@ -137,7 +137,7 @@ def run_ids(store: Store) -> Iterator[str | None]:
 def _stored_run(store: Store, worker: str) -> str | Exception | None:
     """Return the run ID in the collections file of a worker, or the error of reading it."""
     failure: Exception = KeyError(worker)
-    for key in dict.fromkeys(collections_key(worker, classic) for classic in (False, True)):
+    for key in dict.fromkeys(collections_key(worker, v1) for v1 in (False, True)):
         try:
             return decode_collections(read_json_text(store, key), key).run
         except KeyError:

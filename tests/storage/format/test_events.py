@@ -19,8 +19,8 @@ from smdebug.storage.format.dtypes import (
     dtype_name,
     dtype_number,
     dtype_of,
-    for_classic,
     plain_array,
+    widen_for_v1,
 )
 from smdebug.storage.format.events import (
     ALIGNMENT,
@@ -108,10 +108,10 @@ def test_round_trip(array: Array, name: str, step: int, mode: ModeKeys, mode_ste
 
 
 @given(hnp.arrays(hnp.unicode_string_dtypes(max_len=6), SHAPES), st.booleans())
-def test_strings(array: Array, classic: bool) -> None:
-    if classic and not array.size:
+def test_strings(array: Array, v1: bool) -> None:
+    if v1 and not array.size:
         return  # written as a shape only
-    found = decoded_tensor(encoded(plain_array(array), classic=classic))
+    found = decoded_tensor(encoded(plain_array(array), v1=v1))
     assert found.shape == array.shape
     assert found.dtype.kind == "U"
     assert found.tolist() == array.tolist()
@@ -207,9 +207,9 @@ def test_plain_array_keeps_what_is_plain() -> None:
 
 
 @pytest.mark.parametrize("kind", EXTENDED)
-def test_classic_has_wide_floats_only(kind: type) -> None:
+def test_format_v1_widens_short_floats(kind: type) -> None:
     array: Array = np.array([1.5, -0.0, np.nan], kind)
-    wide = for_classic(array)
+    wide = widen_for_v1(array)
     assert wide.dtype == np.float32
     assert np.array_equal(wide, array.astype(np.float32), equal_nan=True)
 
@@ -225,14 +225,14 @@ def test_vector_of_the_format() -> None:
         mode=ModeKeys.GLOBAL,
         mode_step=1,
         wall_time=1.0,
-        classic=True,
+        v1=True,
     )
     expected = (
         "440000000000000043592e9a09000000000000f03f10012a370a350a017842130801120912070801"
         "1203785f3122040000803f4a1b0a0e0a096d6f64655f737465701201310a090a046d6f6465120134"
         "b3c02d06"
     )
-    record = b"".join(frame(chunks, classic=True))
+    record = b"".join(frame(chunks, v1=True))
     assert len(record) == 84
     assert record.hex() == expected
 

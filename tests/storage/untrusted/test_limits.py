@@ -12,11 +12,11 @@ from tests.faults import hostile
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.storage import reader
-from smdebug.storage.format.keys import IndexName, classic_index_key, index_key
+from smdebug.storage.format.keys import IndexName, index_key, v1_index_key
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.untrusted import limits
-from smdebug.storage.v1.index import parse_classic
+from smdebug.storage.v1.index import parse_v1_step
 from smdebug.storage.v2 import index
 from smdebug.storage.v2.index import encode_index
 from smdebug.storage.v2.index_file import ColumnCache, IndexFile
@@ -115,6 +115,6 @@ def test_steps_and_names_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_format_v1_may_not_hold(item: dict[str, Any]) -> None:
     content = {"meta": {"mode": "TRAIN", "mode_step": 0}, "shape_payload": [item]}
-    key = classic_index_key(0, "worker_0")
+    key = v1_index_key(0, "worker_0")
     with pytest.raises(IndexReaderException, match="not an index file of a run"):
-        parse_classic(json.dumps(content).encode(), key, IndexName(0, None, "worker_0"))
+        parse_v1_step(json.dumps(content).encode(), key, IndexName(0, None, "worker_0"))

@@ -21,7 +21,7 @@ from smdebug.storage.format.keys import IndexName, parse_index_key
 from smdebug.storage.raw_tensors import VALUE_COLUMNS, record_locations
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.v1.index import parse_classic
+from smdebug.storage.v1.index import parse_v1_step
 from smdebug.storage.writer import RunWriter
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ def parsed(content: Any) -> Any:
     name = parse_index_key(INDEX)
     assert name is not None
     data = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return parse_classic(data, INDEX, name)
+    return parse_v1_step(data, INDEX, name)
 
 
 META: dict[str, Any] = {"mode": "TRAIN", "mode_step": 10, "event_file_name": EVENTS}
@@ -415,21 +415,21 @@ def test_a_negative_mode_step() -> None:
 @given(st.binary(max_size=60))
 def test_random_bytes(data: bytes) -> None:
     with pytest.raises((IndexReaderException, SMDebugValueError)):
-        parse_classic(data, INDEX, IndexName(3, None, "w"))
+        parse_v1_step(data, INDEX, IndexName(3, None, "w"))
 
 
 def test_a_tensor_named_like_a_checksum_in_a_file_of_the_original() -> None:
     payload = [{"tensorname": "crc32_head.weight", "start_idx": 0, "length": 20}]
     meta = {"mode": "TRAIN", "mode_step": 0, "event_file_name": "events/x"}
     data = json.dumps({"meta": meta, "tensor_payload": payload}).encode()
-    found = parse_classic(data, "index/x.json", IndexName(0, None, "worker_0"))
+    found = parse_v1_step(data, "index/x.json", IndexName(0, None, "worker_0"))
     assert found.names == ("crc32_head.weight",)
 
 
 # ---- what lies in event files that are damaged or gone
 
 
-def classic_run(value: Any) -> MemoryStore:
+def v1_run(value: Any) -> MemoryStore:
     store = MemoryStore()
     with RunWriter(store, format="v1") as writer:
         entry = Entry("x", value, {"l2": 2.0}, shape=(3,), dtype="float32")
@@ -438,7 +438,7 @@ def classic_run(value: Any) -> MemoryStore:
 
 
 def test_a_reduction_whose_event_file_is_gone_is_an_error() -> None:
-    store = classic_run(None)
+    store = v1_run(None)
     (key,) = store.list("events/")
     store.delete(key)
     reader = RunReader(store)
@@ -446,19 +446,19 @@ def test_a_reduction_whose_event_file_is_gone_is_an_error() -> None:
     with pytest.raises(DataCorrupted, match="not there"):
         reader.table()
     with pytest.raises(DataCorrupted, match="not there"):
-        reader.classic_time("worker_0", 0)
+        reader.v1_time("worker_0", 0)
 
 
 def test_the_time_of_a_step_is_checked() -> None:
-    store = classic_run(np.zeros(5000, np.float32))
+    store = v1_run(np.zeros(5000, np.float32))
     (key,) = store.list("events/")
     reader = RunReader(store)
     reader.refresh()
-    assert reader.classic_time("worker_0", 0) == 5.0
+    assert reader.v1_time("worker_0", 0) == 5.0
     data = bytearray(store.read(key))
     data[12 + 8] ^= 1
     store.write(key, [data])
     reader = RunReader(store)
     reader.refresh()
     with pytest.raises(DataCorrupted, match="checksum"):
-        reader.classic_time("worker_0", 0)
+        reader.v1_time("worker_0", 0)

@@ -91,7 +91,7 @@ def _run_files(store: Store, live: set[str]) -> Iterator[Iterator[str]]:
 
 
 def _wait_for_chief(store: Store, out_dir: str, worker: str) -> None:
-    keys = {END_KEY, *(collections_key(worker, classic) for classic in (False, True))}
+    keys = {END_KEY, *(collections_key(worker, v1) for v1 in (False, True))}
     begin = time.monotonic()
     waits = False
     while any(_holds(store, key) for key in keys):

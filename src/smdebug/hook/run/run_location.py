@@ -65,7 +65,7 @@ def require_free(store: Store, options: HookOptions, out_dir: str, worker: Worke
     mark = EndMarker.of(store)
     if mark is not None and mark.interrupted:
         return True
-    if any(_holds(store, collections_key(worker.name, classic)) for classic in (False, True)):
+    if any(_holds(store, collections_key(worker.name, v1)) for v1 in (False, True)):
         raise SMDebugRuntimeError(
             f"{out_dir} already contains a finished run. Use another out_dir, pass overwrite=True "
             "to replace it, or resume=True to continue it."

@@ -9,9 +9,9 @@ import crc32c
 
 from smdebug.exceptions import DataCorrupted
 from smdebug.storage.format.records import (
-    CLASSIC_FOOTER,
     HEADER_SIZE,
     OVERHEAD,
+    V1_FOOTER,
     mask,
     payload_length,
 )
@@ -81,7 +81,7 @@ class ChunkedFile:
 
 
 def scan_records(
-    file: ChunkedFile, start: int = 0, end: int | None = None, classic: bool = False
+    file: ChunkedFile, start: int = 0, end: int | None = None, v1: bool = False
 ) -> Iterator[Scanned]:
     """Scan the records of a range of a file.
 
@@ -92,7 +92,7 @@ def scan_records(
         file: the file.
         start: where a record starts.
         end: where the range ends; the end of the file when None.
-        classic: accept the constant footer of format v1.
+        v1: accept the constant footer of format v1.
     """
     offset = start
     while end is None or offset < end:
@@ -115,7 +115,7 @@ def scan_records(
             )
             return
         (stored,) = struct.unpack("<I", foot)
-        sound = classic and stored == CLASSIC_FOOTER
+        sound = v1 and stored == V1_FOOTER
         sound = sound or stored == mask(file.checksum(offset + HEADER_SIZE, length))
         wrong = None if sound else "record payload fails its checksum"
         yield Scanned(offset, behind - offset, wrong)

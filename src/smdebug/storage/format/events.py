@@ -66,7 +66,7 @@ def encode_tensor(
     mode_step: int,
     wall_time: float,
     content_at: int | None = None,
-    classic: bool = False,
+    v1: bool = False,
 ) -> list[Buffer]:
     """Encode an event with one tensor.
 
@@ -79,14 +79,14 @@ def encode_tensor(
         wall_time: seconds since 1970.
         content_at: where in the file the event will start; given, the content is aligned there,
             and so is the end of the record.
-        classic: leave the type of strings unset, as format v1 does.
+        v1: leave the type of strings unset, as format v1 does.
 
     Returns:
         The chunks of the event; the array's memory is one of them.
     """
     tag = bytes_field(1, name.encode())
     content, size = _content(array)
-    number = 0 if classic and is_string(array.dtype) else dtype_number(array.dtype)
+    number = 0 if v1 and is_string(array.dtype) else dtype_number(array.dtype)
     head = tensor_head(name, number, array.shape)
     if not is_string(array.dtype):
         head += b"\x22" + varint(size)

@@ -48,7 +48,7 @@ class V1Step:
     run: str | None = None
 
 
-def parse_classic(data: bytes, key: str, name: IndexName) -> V1Step:
+def parse_v1_step(data: bytes, key: str, name: IndexName) -> V1Step:
     """Parse and check an index file of format v1.
 
     Raises:
