@@ -73,7 +73,7 @@ def test_a_damaged_run_gives_right_answers_or_errors(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_sound_run_says_is_what_was_saved(kind: str, tally: Tally) -> None:
+def test_an_intact_run_returns_what_was_saved(kind: str, tally: Tally) -> None:
     """The truth that damaged runs are compared with is itself compared with the arrays."""
     from tests.faults.damaged import STEPS, batch_of
 

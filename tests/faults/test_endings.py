@@ -49,7 +49,7 @@ def faults_of(path: Path | str, steps: list[int], finished: bool = True) -> list
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_script_that_ends_in_the_middle_of_a_step(
+def test_script_ends_in_the_middle_of_a_step(
     tmp_path: Path, zygote: Zygote, tally: Tally, format: str
 ) -> None:
     codes = {"exit": 3, "exception": 1, "interrupt": -signal.SIGINT, "_exit": 4}
@@ -107,7 +107,7 @@ def _codes(number: int, lines: list[str], how: str) -> set[int]:
 
 
 @pytest.mark.parametrize("number", NAMES, ids=NAMES.values())
-def test_a_signal_at_a_random_moment(
+def test_signal_at_a_random_time(
     tmp_path: Path, zygote: Zygote, tally: Tally, number: int
 ) -> None:
     seed = SEED + number
@@ -125,7 +125,7 @@ def test_a_signal_at_a_random_moment(
 
 
 @pytest.mark.parametrize("how", ["call", "thread", "workers"])
-def test_sigterm_while_the_main_thread_is_elsewhere(
+def test_sigterm_while_the_main_thread_is_blocked(
     tmp_path: Path, zygote: Zygote, tally: Tally, how: str
 ) -> None:
     job = zygote.start(ending_jobs.endless, str(tmp_path / "run"), how=how)
@@ -145,7 +145,7 @@ def test_sigterm_while_the_main_thread_is_elsewhere(
 
 
 @pytest.mark.parametrize("place", ["disk", "bucket"])
-def test_a_job_that_was_terminated_is_started_again(
+def test_terminated_job_can_be_restarted(
     tmp_path: Path, bucket: str, zygote: Zygote, tally: Tally, place: str
 ) -> None:
     """As it was, or with `resume`; it is terminated once more, and then comes to its end."""
@@ -202,7 +202,7 @@ def test_a_second_sigterm_ends_the_process_at_once(
 
 
 @pytest.mark.parametrize("how", ["earlier", "later", "calls"])
-def test_somebody_elses_handler_of_sigterm_stays_in_charge(
+def test_sigterm_handler_of_the_script_is_kept(
     tmp_path: Path, zygote: Zygote, tally: Tally, how: str
 ) -> None:
     job = zygote.start(ending_jobs.handled, str(tmp_path / "run"), how)
@@ -234,7 +234,7 @@ def test_other_signals_are_left_alone(tmp_path: Path, zygote: Zygote, tally: Tal
     assert not faults
 
 
-def test_sigterm_of_a_script_that_knows_nothing_of_hooks(
+def test_signals_to_a_script_started_by_smdebug_run(
     tmp_path: Path, zygote: Zygote, tally: Tally
 ) -> None:
     """`smdebug run`: the script's exit code is its own."""

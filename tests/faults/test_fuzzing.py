@@ -113,7 +113,7 @@ def test_readers_are_fuzzed(target: str, tmp_path: Path, tally: Tally) -> None:
     assert sound, f"{done.stdout[-1000:]}\n{done.stderr[-5000:]}\n{artifacts}"
 
 
-def test_tensorboard_takes_the_same_records(tmp_path: Path, tally: Tally) -> None:
+def test_tensorboard_accepts_the_same_records(tmp_path: Path, tally: Tally) -> None:
     """Files of whole records, some of them damaged: both readers stop at the same place."""
     sound = [data for data in seeds("events") if len(data) < 4096]
     path = tmp_path / "events.tfevents"

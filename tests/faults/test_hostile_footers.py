@@ -20,7 +20,7 @@ _SECONDS = 3600
 
 
 @pytest.mark.parametrize("base", ["index", "other", "findings"])
-def test_footers_that_lie_end_no_process(base: str, tally: Tally) -> None:
+def test_forged_footers_do_not_crash_the_process(base: str, tally: Tally) -> None:
     count, first = amount(5000, 250), 0
     wrong: list[str] = []
     seen: Counter[str] = Counter()

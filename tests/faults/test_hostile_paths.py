@@ -189,7 +189,7 @@ def poisons() -> dict[str, Poison]:
 POISONS = poisons()
 
 
-def test_a_run_leads_nowhere(tmp_path: Path, outside: Path, tally: Tally) -> None:
+def test_paths_cannot_leave_the_run(tmp_path: Path, outside: Path, tally: Tally) -> None:
     names = list(POISONS)
     tried = names[:: -(-len(names) // amount(len(names), 12))]
     before = snapshot(outside)
@@ -229,7 +229,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-def test_names_become_no_paths(tmp_path: Path, outside: Path, tally: Tally) -> None:
+def test_names_are_never_used_as_paths(tmp_path: Path, outside: Path, tally: Tally) -> None:
     before = snapshot(outside)
     place = tmp_path / "runs ' [a-z]* {x} ? \"; select"
     run = place / "run"

@@ -319,7 +319,7 @@ def test_many_files_and_groups(tmp_path: Path, tally: Tally) -> None:
     assert not outcome.unnamed, outcome.unnamed
 
 
-def test_an_honest_run_is_not_refused(tmp_path: Path, tally: Tally) -> None:
+def test_large_valid_run_is_accepted(tmp_path: Path, tally: Tally) -> None:
     """What is bounded lies far above of what hooks write: long names, many rows, large tensors."""
     groups = amount(60, 4)
     run = tmp_path / "run"
@@ -358,7 +358,7 @@ REGEXES = [
 ]  # fmt: skip
 
 
-def test_a_regex_freezes_nobody(tmp_path: Path, tally: Tally) -> None:
+def test_slow_regexes_are_stopped(tmp_path: Path, tally: Tally) -> None:
     names = [f"{'a' * 60}/{number}c" for number in range(amount(10_000, 300))]
     many = [f"(a|b{number})+x.*y$" for number in range(amount(1000, 50))]
     run = tmp_path / "run"

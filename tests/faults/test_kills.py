@@ -186,7 +186,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_step_that_was_seen_survives_a_kill(
+def test_published_step_survives_a_kill(
     tmp_path: Path, zygote: Zygote, tally: Tally, moment: str
 ) -> None:
     share = 1 + list(MOMENTS).index(moment)

@@ -129,7 +129,7 @@ def operations(url: str) -> dict[str, Callable[[], Any]]:
     return every if FULL else {name: every[name] for name in ("list", "hook")}
 
 
-def test_a_bucket_that_says_no(
+def test_bucket_denies_access(
     proxy: Unreliable, hasty: None, secrets: Secrets, log: pytest.LogCaptureFixture, tally: Tally,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -173,7 +173,7 @@ def test_an_endpoint_with_a_password(
     search.end(tally, "endpoints with user:password@", len(secrets))
 
 
-def test_keys_that_make_no_sense(
+def test_invalid_keys(
     proxy: Unreliable, hasty: None, secrets: Secrets, log: pytest.LogCaptureFixture, tally: Tally,
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -275,7 +275,7 @@ def test_urls_with_credentials_are_refused(
     search.end(tally, "URLs with credentials refused", len(secrets))
 
 
-def test_containers_of_azure_have_a_name_before_the_host() -> None:
+def test_azure_url_with_container_before_the_host() -> None:
     url = "abfss://container@account.dfs.core.windows.net/x"
     assert HookOptions(url).out_dir == url
     assert open_store(url).url == url
@@ -381,7 +381,7 @@ def test_webhooks_follow_no_redirect(
     search.end(tally, "redirects of webhooks not followed", len(secrets))
 
 
-def test_actions_that_make_no_sense(
+def test_invalid_actions(
     secrets: Secrets, log: pytest.LogCaptureFixture, tally: Tally, tmp_path: Path
 ) -> None:
     search = Search(secrets, log)
@@ -461,7 +461,7 @@ def commands(url: str, run: str) -> list[list[str]]:
     return every[:: amount(1, 4)]
 
 
-def test_a_job_with_secrets_all_around_it(
+def test_job_with_secrets_does_not_leak_them(
     bucket: str, secrets: Secrets, tally: Tally, tmp_path: Path
 ) -> None:
     import boto3
@@ -505,7 +505,7 @@ def test_a_job_with_secrets_all_around_it(
     search.end(tally, "a job: output, files, commands", len(secrets))
 
 
-def test_commands_repeat_no_url_with_credentials(
+def test_commands_do_not_print_urls_with_credentials(
     secrets: Secrets, tally: Tally, tmp_path: Path
 ) -> None:
     search = Search(secrets)

@@ -97,7 +97,7 @@ def incomplete(answer: Any) -> str:
     return "" if "is not complete" in answer.log else "nothing has failed"
 
 
-def test_a_disk_that_fills_up(trainings: Trainings, tally: Tally) -> None:
+def test_disk_full_during_training(trainings: Trainings, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         # Queues of all sizes: it fills up during training, or only when the hook closes.
         queue = random.Random(seed).choice([{}, {"queue_bytes": 1 << 20}])
@@ -107,7 +107,7 @@ def test_a_disk_that_fills_up(trainings: Trainings, tally: Tally) -> None:
     attempts(trainings, tally, "a disk of 8 MB", amount(40, 2), fields, expects=incomplete)
 
 
-def test_a_disk_that_is_full_when_the_hook_closes(trainings: Trainings, tally: Tally) -> None:
+def test_disk_full_at_close(trainings: Trainings, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         # Every second one has nothing left to do but to join its index files.
         flushes = list(range(STEPS)) if seed % 2 else [3]
@@ -117,7 +117,7 @@ def test_a_disk_that_is_full_when_the_hook_closes(trainings: Trainings, tally: T
     attempts(trainings, tally, "disk full when closing, joining", amount(20, 2), fields)
 
 
-def test_a_directory_that_is_removed(trainings: Trainings, tally: Tally) -> None:
+def test_directory_removed_during_training(trainings: Trainings, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         return {"fault": "removed", "flushes": [somehow(seed)["at"] - 1]}
 
@@ -125,7 +125,7 @@ def test_a_directory_that_is_removed(trainings: Trainings, tally: Tally) -> None
 
 
 @pytest.mark.parametrize("fault", ["replaced", "read-only", "denied"])
-def test_a_directory_that_cannot_be_written_any_more(
+def test_directory_becomes_unwritable(
     trainings: Trainings, tally: Tally, fault: str
 ) -> None:
     attempts(
@@ -134,7 +134,7 @@ def test_a_directory_that_cannot_be_written_any_more(
     )  # fmt: skip
 
 
-def test_no_right_to_write_from_the_start(trainings: Trainings, tally: Tally) -> None:
+def test_directory_unwritable_from_the_start(trainings: Trainings, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         return {"fault": ["denied at first", "denied above"][seed % 2]}
 
@@ -149,7 +149,7 @@ def test_too_many_open_files(trainings: Trainings, tally: Tally) -> None:
     attempts(trainings, tally, "too many open files", amount(20, 1), fields, expects=incomplete)
 
 
-def test_no_memory_for_the_writer(trainings: Trainings, tally: Tally) -> None:
+def test_out_of_memory_in_the_writer(trainings: Trainings, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         # The copy of 32 MB fits; what the writer makes of it, float32 or float64, does not. Every
         # third has no room for the copy either.
@@ -160,7 +160,7 @@ def test_no_memory_for_the_writer(trainings: Trainings, tally: Tally) -> None:
     attempts(trainings, tally, "no memory left", amount(12, 1), fields, expects=incomplete)
 
 
-def test_a_store_that_fails_at_random(trainings: Trainings, tally: Tally) -> None:
+def test_store_fails_at_random(trainings: Trainings, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         chosen = random.Random(seed)
         patience = {"SMDEBUG_STORE_RETRY_SECONDS": chosen.choice(["0", "0.01"])}
@@ -176,7 +176,7 @@ FOR_GOOD = [500, 503, 403, "refuse", "cut request", "cut answer", "hang"]
 
 @pytest.mark.filterwarnings("ignore:.*utcnow.*:DeprecationWarning")
 @pytest.mark.parametrize("fault", FOR_GOOD if FULL else IN_SHORT)
-def test_a_bucket_that_fails_for_good(
+def test_bucket_fails_permanently(
     trainings: Trainings, tally: Tally, proxy: Unreliable, fault: int | str
 ) -> None:
     def fields(seed: int) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def test_a_bucket_that_fails_for_good(
 
 
 @pytest.mark.filterwarnings("ignore:.*utcnow.*:DeprecationWarning")
-def test_a_bucket_that_is_slow(trainings: Trainings, tally: Tally, proxy: Unreliable) -> None:
+def test_slow_bucket(trainings: Trainings, tally: Tally, proxy: Unreliable) -> None:
     # It answers nothing until training has made its last step, and loses nothing: there is room
     # in the queue for all of it.
     def fields(seed: int) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def bucket_fields(name: str) -> dict[str, Any]:
     return {"fault": "ask", "url": f"s3://runs/{name}", "variables": variables}
 
 
-def test_what_is_beside_the_run_fails_alone(trainings: Trainings, tally: Tally) -> None:
+def test_failing_side_outputs_do_not_affect_the_run(trainings: Trainings, tally: Tally) -> None:
     """Metrics of SageMaker, files of TensorBoard, states of checkpoints, the log."""
 
     def prepare(work: Path) -> None:
@@ -246,7 +246,7 @@ def test_what_is_beside_the_run_fails_alone(trainings: Trainings, tally: Tally) 
     assert not found
 
 
-def test_asked_to_the_failure_is_raised_once(trainings: Trainings, tally: Tally) -> None:
+def test_on_error_raise_raises_once(trainings: Trainings, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         options = {**somehow(seed)["options"], "on_error": "raise"}
         return {"fault": ["denied", "replaced", "no files"][seed % 3], "options": options,
