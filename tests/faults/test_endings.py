@@ -107,9 +107,7 @@ def _codes(number: int, lines: list[str], how: str) -> set[int]:
 
 
 @pytest.mark.parametrize("number", NAMES, ids=NAMES.values())
-def test_signal_at_a_random_time(
-    tmp_path: Path, zygote: Zygote, tally: Tally, number: int
-) -> None:
+def test_signal_at_a_random_time(tmp_path: Path, zygote: Zygote, tally: Tally, number: int) -> None:
     seed = SEED + number
     choose = random.Random(seed)
     tried = amount(MOMENTS, SHORT)

@@ -116,9 +116,7 @@ def test_several_threads_close_and_flush_at_once(
     assert not wrong
 
 
-def test_closed_hook_does_nothing(
-    tmp_path: Path, zygote: Zygote, tally: Tally
-) -> None:
+def test_closed_hook_does_nothing(tmp_path: Path, zygote: Zygote, tally: Tally) -> None:
     job = zygote.start(thread_jobs.used_after_close, str(tmp_path / "run"))
     lines = job.rest()
     code = job.wait()

@@ -125,9 +125,7 @@ def test_directory_removed_during_training(trainings: Trainings, tally: Tally) -
 
 
 @pytest.mark.parametrize("fault", ["replaced", "read-only", "denied"])
-def test_directory_becomes_unwritable(
-    trainings: Trainings, tally: Tally, fault: str
-) -> None:
+def test_directory_becomes_unwritable(trainings: Trainings, tally: Tally, fault: str) -> None:
     attempts(
         trainings, tally, f"directory {fault} during the run", amount(20, 1),
         lambda seed: {"fault": fault}, expects=incomplete,
@@ -239,7 +237,7 @@ def test_failing_side_outputs_do_not_affect_the_run(trainings: Trainings, tally:
             wrong.append("the run has failed")
         if "TensorBoard files are not written any more" not in answer.log:
             wrong.append("nothing was said of TensorBoard")
-        if seed % 2 and "metrics are not handed to SageMaker any more" not in answer.log:
+        if seed % 2 and "Stopped writing SageMaker metrics" not in answer.log:
             wrong.append("nothing was said of metrics")
         found += wrong
     tally.add(1, "metrics, TensorBoard, checkpoints, log fail", tries, tries - bool(found))

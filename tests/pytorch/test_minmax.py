@@ -117,7 +117,7 @@ def test_tensors_in_a_row_go_together_and_keep_their_order() -> None:
     places = {entry.name: entry.position for entry in batch.entries}
     for block in batch.blocks:
         assert block.positions is not None
-        places.update(zip(block.layout.names, block.positions.tolist(), strict=True))
+        places.update(zip(block.schema.names, block.positions.tolist(), strict=True))
     assert sorted(places, key=lambda name: places[name] or 0) == ["a", "b", "c", "d", "e"]
     assert [name for each in found for name, _, _ in each.items()] == ["a", "b", "c", "d", "e"]
     assert found[0].totals() == [(("c",), 2, 64)]

@@ -61,7 +61,7 @@ def test_a_tensor_that_is_delivered_twice_counts_once() -> None:
     (block,) = found.blocks
     assert block.positions is not None
     # The second delivery of `a` comes after `b`, and no position is beyond those of the block.
-    assert dict(zip(block.layout.names, block.positions.tolist(), strict=True)) == {
+    assert dict(zip(block.schema.names, block.positions.tolist(), strict=True)) == {
         "a": 11,
         "b": 10,
     }

@@ -189,7 +189,7 @@ class StepCounter:
         self.mode_step -= 1
 
     def cancel(self) -> None:
-        """Undo the last step, once: it was begun and did not take place."""
+        """Undo the last step, once: it was begun and did not run."""
         if self._undo is not None:
             self._undo()
             self.begun -= 1

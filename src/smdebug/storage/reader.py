@@ -341,8 +341,8 @@ class RunReader:
     def evict_until(self, step: int) -> None:
         """Close index files of format v2 that have nothing after a step.
 
-        Their steps and names stay, their rows are not found any more: for callers that follow a
-        long job and have read them.
+        Their steps and names stay, their rows are no longer found: for callers that follow a
+        long job and have already read them.
         """
         kept = [segment.step_range()[1] > step for segment in self._segments]
         if all(kept):

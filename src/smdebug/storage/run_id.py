@@ -1,4 +1,4 @@
-"""Run ID: tells the files of a run from those that another run left in its directory.
+"""Run ID: distinguishes the files of a run from those that another run left in its directory.
 
 Every worker draws a random ID when it starts, and stores it in its collections file and all of its
 index files. A job that resumes a run keeps its ID.

@@ -98,7 +98,7 @@ def test_a_place_that_cannot_be_written_to(
     for _ in range(3):
         hook.run(loss=np.array(1.0))
     hook.close()
-    assert len([each for each in caplog.messages if "handed to SageMaker" in each]) == 1
+    assert len([each for each in caplog.messages if "SageMaker metrics" in each]) == 1
     assert create_trial(hook.out_dir).tensor("loss").steps() == [0, 1, 2]
 
 

@@ -45,7 +45,7 @@ def require_free(store: Store, options: HookOptions, out_dir: str, worker: Worke
         worker: the worker that is to write.
 
     Returns:
-        Whether there is an interrupted run, whose end marker does not end it.
+        Whether there is an interrupted run, which has an end marker and can be continued.
 
     Raises:
         SMDebugRuntimeError: the worker has finished a run there, or a live process writes to it.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _BOARD_PREFIX = "tensorboard/"
 _PAGES_PREFIX = "reports/"
-# The first one is of smdebug 1.0. Their content is not read.
+# The first one is written by smdebug 1.0. Their content is not read.
 _MARKS = re.compile(rf"^(claim\.smd|{LOCKS_PREFIX}[^/]+\.lock)$")
 _CUT_BOARD = "TensorBoard files whose last record is not whole (yet): the run is not finished"
 
@@ -32,12 +32,12 @@ class FileCheck:
     """Checks files that are neither index nor event files.
 
     Args:
-        store: where the run is kept.
-        report: where to say what was found.
+        store: where the run is.
+        report: receives the problems.
 
     Attributes:
-        workers: who has a collections file.
-        promised: how many workers the collections files speak of.
+        workers: the workers that have a collections file.
+        promised: how many workers the run has, according to the collections files.
     """
 
     def __init__(self, store: Store, report: CheckReport) -> None:
@@ -56,10 +56,10 @@ class FileCheck:
         ]
 
     def check(self, key: str) -> bool:
-        """Checks a file; False when it is none of a run.
+        """Check a file; return False if it does not belong to a run.
 
         Raises:
-            KeyError: it is gone.
+            KeyError: it does not exist.
             IndexReaderException: it is damaged.
         """
         for prefix, ending, check in self._kinds:

@@ -312,7 +312,7 @@ def _contradiction(expected: ExpectedRecord, event: Event) -> tuple[str, Any, An
         pairs.append(("mode step", mode_step, str(expected.mode_step)))
     if expected.dtype is not None:
         held = dtype_name(value.tensor.dtype)
-        # A record cannot tell bytes from text.
+        # A record does not distinguish bytes from strings.
         text = {held, expected.dtype} <= {"str", "bytes"}
         pairs.append(("dtype", expected.dtype if text else held, expected.dtype))
     if expected.shape is not None:

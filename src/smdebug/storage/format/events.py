@@ -1,8 +1,7 @@
 """The Event message of TensorFlow: one tensor, scalar or file version, to bytes and back.
 
-Written by hand because a dependency on protobuf ties everybody who installs us to one version of
-it. Content is never copied: encoding returns the array's own memory among its chunks, decoding
-returns views.
+Encoded by hand, because a dependency on protobuf would tie users to one version of it. Content is
+never copied: encoding returns the array's own memory among its chunks, decoding returns views.
 """
 
 from __future__ import annotations
@@ -77,8 +76,8 @@ def encode_tensor(
         mode: the mode of the step.
         mode_step: the step within its mode.
         wall_time: seconds since 1970.
-        content_at: where in the file the event will start; given, the content is aligned there,
-            and so is the end of the record.
+        content_at: where in the file the event will start; if given, the content and the end of
+            the record are aligned.
         v1: leave the type of strings unset, as format v1 does.
 
     Returns:
@@ -365,7 +364,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
             raise SMDebugValueError(f"field {number} has the unknown wire type {wire}")
         if size > len(data) - at:
             raise SMDebugValueError(
-                f"field {number} claims {size} bytes, {len(data) - at} are there"
+                f"field {number} declares {size} bytes, {len(data) - at} are left"
             )
         yield number, wire, data[at : at + size]
         at += size

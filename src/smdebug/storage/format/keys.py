@@ -79,7 +79,7 @@ def v1_index_key(step: int, worker: str) -> str:
 
 
 def v1_again_key(step: int, worker: str, attempt: int) -> str:
-    """Return the key of an empty file which marks that an index file of v1 was replaced.
+    """Return the key of an empty file that marks a replaced v1 index file.
 
     smdebug 1.0 ignores files that end in neither `.json` nor `.csv`.
     """
@@ -125,7 +125,7 @@ def event_format(key: str) -> str | None:
 
 
 def v1_index_key_of(event_file: str) -> str | None:
-    """Return the v1 index file of an event file; None if that is not of format v1."""
+    """Return the v1 index file of an event file; None if it is not of format v1."""
     match = _V1_EVENTS.match(event_file)
     if match is None or _V2_EVENTS.match(event_file):
         return None

@@ -1,7 +1,7 @@
 """TFRecord framing: length, checksum of the length, payload, checksum of the payload.
 
 Format v2 and TensorBoard files end a record with the real checksum of its payload. Format v1 ends
-every record with one constant: its own reader dies on anything else.
+every record with one constant, because smdebug 1.0 accepts nothing else.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ def open_record(
         key: the file it came from; with `offset` and `tensor` only for the error.
         offset: where the record starts in the file.
         tensor: the tensor it should hold.
-        expected: the CRC32C its payload must have, when the index knows it.
-        expected_digest: the XXH3 its payload must have; given, the CRC32C is not computed.
+        expected: the CRC32C its payload must have, if the index has it.
+        expected_digest: the XXH3 its payload must have; then the CRC32C is not computed.
         v1: accept the constant footer of format v1.
 
     Raises:
-        DataCorrupted: the record is cut, longer than it says, or fails a checksum.
+        DataCorrupted: the record is truncated, too long, or fails a checksum.
     """
     if len(record) < OVERHEAD:
         raise DataCorrupted("record is cut off", key=key, offset=offset, tensor=tensor)
@@ -104,7 +104,7 @@ def open_record(
         )
     if length != len(record) - OVERHEAD:
         raise DataCorrupted(
-            f"record claims {length} bytes of payload where {len(record) - OVERHEAD} belong to it",
+            f"record declares {length} bytes of payload, expected {len(record) - OVERHEAD}",
             key=key, offset=offset, tensor=tensor,
         )  # fmt: skip
     payload = record[HEADER_SIZE:-4]

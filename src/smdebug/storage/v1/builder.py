@@ -94,7 +94,7 @@ class V1Builder:
         return _StepOnDisk(content, events)
 
     def discard(self) -> None:
-        """Forget what was collected."""
+        """Drop what was collected."""
         self._steps.clear()
         self.waiting = 0
 

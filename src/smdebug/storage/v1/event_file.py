@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class FileReader:
     """Reads one event file, of either format or of TensorBoard.
 
-    Every record is checked, so `check` makes no difference. Those of format v1 have no checksum of
-    their own: where the file lies in a run, the index file beside it has one for each.
+    Every record is checked, so `check` makes no difference. Records of format v1 have no checksum:
+    if the file is in a run, the checksums in its index file are used.
 
     Example:
         >>> for name, step, value, mode, mode_step in FileReader(path).read_tensors():
@@ -81,7 +81,7 @@ class FileReader:
 
         Args:
             check: without effect.
-            regex_list: only those in whose names one of these is found.
+            regex_list: return only tensors with names that match one of these.
         """
         patterns = [re.compile(regex) for regex in regex_list or [""]]
         return [
@@ -100,7 +100,7 @@ class FileReader:
 def _sums_in_index(path: Path) -> dict[int, tuple[int, int]]:
     """Return length and CRC32C of the records of a v1 event file, from its index.
 
-    Nothing where there is no index file of it, or one without checksums.
+    Empty if there is no index file, or it has no checksums.
 
     Raises:
         IndexReaderException: the index file is damaged.
@@ -125,7 +125,7 @@ class FileWriter:
 
     Args:
         trial_dir: the run.
-        worker: who writes.
+        worker: the worker that writes.
         step: the global step.
         wtype: "events".
         mode: the mode of the step.

@@ -1,7 +1,7 @@
 """The JSON index of format v1, and many v1 steps as a `Segment`.
 
-Index files written here carry checksums in keys that the original ignores; its own files have
-none, so of those only what their framing shows can be checked.
+Index files written here have checksums in keys that smdebug 1.0 ignores. Its own files have none,
+so only the framing of their records can be checked.
 """
 
 from __future__ import annotations

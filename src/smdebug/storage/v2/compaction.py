@@ -72,7 +72,7 @@ def compact_run(
     """Merge the small index files of all workers of a run whose job has ended.
 
     A job does so itself when it is closed. If this is interrupted, the run is readable, and the
-    next call does the rest.
+    next call completes it.
 
     Args:
         store: where the run is.

@@ -228,7 +228,7 @@ class Publisher:
             self._store.write(END_KEY, [marker.encode()])
 
     def discard(self) -> None:
-        """Forget everything that is not published."""
+        """Drop everything that is not published."""
         self._builder.discard()
         self._open, self._open_bytes = [], 0
         self._forget_finished()
