@@ -59,7 +59,7 @@ class NumpyDriver:
         return array
 
 
-def test_any_order_of_calls_leaves_the_run_that_the_model_describes(tmp_path: Path) -> None:
+def test_any_order_of_calls_matches_the_model(tmp_path: Path) -> None:
     class Machine(HookMachine):
         driver = NumpyDriver()
         folder = tmp_path

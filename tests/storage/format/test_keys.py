@@ -40,7 +40,7 @@ ODD += ["a.parquet", "ü", "\n", "w\n", "x.tmp", "-000001", "0-1_w", DEVICE, V1_
 
 @pytest.mark.parametrize("worker", ODD)
 @pytest.mark.parametrize("step", [0, 999, 1000, 10**12 - 1])
-def test_odd_workers(worker: str, step: int) -> None:
+def test_unusual_worker_names(worker: str, step: int) -> None:
     assert_round_trip(step, 3, worker)
 
 
@@ -80,7 +80,7 @@ def test_keys_sort_by_step(step: int, other: int, worker: str, seq: int) -> None
             assert key < start
 
 
-def test_names_as_they_always_looked() -> None:
+def test_key_formats_are_stable() -> None:
     assert v1_event_key(10, "worker_0") == ("events/000000000010/000000000010_worker_0.tfevents")
     assert v1_index_key(12_345, "worker_0") == "index/000000012/000000012345_worker_0.json"
     assert collections_key("worker_0") == "collections/000000000/worker_0_collections.json"
@@ -92,7 +92,7 @@ def test_names_as_they_always_looked() -> None:
     )
 
 
-def test_devices_of_tensorflow_in_the_old_spelling() -> None:
+def test_tensorflow_devices_in_v1_spelling() -> None:
     assert v1_index_key(1, DEVICE) == f"index/000000000/000000000001_{V1_DEVICE}.json"
     assert collections_key(DEVICE, v1=True).endswith(f"/{V1_DEVICE}_collections.json")
     for key in (v1_index_key(1, DEVICE), index_key(1, 0, DEVICE)):
@@ -150,12 +150,12 @@ def test_an_empty_worker() -> None:
         "a/index/000000000/000000000001_w.json",
     ],
 )
-def test_what_is_no_index_file(key: str) -> None:
+def test_invalid_index_files_are_rejected(key: str) -> None:
     assert parse_index_key(key) is None
 
 
 @given(st.text(string.printable, max_size=40))
-def test_any_text_can_be_asked_for(key: str) -> None:
+def test_parsing_accepts_any_string(key: str) -> None:
     parse_index_key(f"index/000000000/{key}")
     parse_event_seq(f"events/000000000000/{key}", "w")
     parse_collections_worker(f"collections/000000000/{key}")

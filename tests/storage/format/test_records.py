@@ -168,7 +168,7 @@ def test_a_constant_footer_is_damage_in_a_new_file() -> None:
     assert_damaged(lambda: opened(record_of(PAYLOAD, v1=True)), 7)
 
 
-def test_a_sound_record_of_other_content_is_damage() -> None:
+def test_intact_record_of_other_content_is_damage() -> None:
     assert_damaged(lambda: opened(record_of(b"other stuff!"), expected=checksum([PAYLOAD])), 7)
 
 

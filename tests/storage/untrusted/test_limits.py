@@ -35,7 +35,7 @@ def a_file(**row: Any) -> bytes:
     return bytes(encode_index(hostile.table_of([hostile.row("x", **row)])))
 
 
-def test_a_page_that_swells() -> None:
+def test_page_with_a_high_compression_ratio() -> None:
     data = hostile.sealed_parquet(
         hostile.table_of([hostile.row("x" * (limits.CHUNK_BYTES + 1))]), 1 << 17
     )
@@ -43,7 +43,7 @@ def test_a_page_that_swells() -> None:
         _ = opened(data).names
 
 
-def test_names_that_are_long_make_smaller_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_names_make_smaller_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "CHUNK_BYTES", 1000)
     names = [f"{'n' * 300}{number}" for number in range(10)]
     file = opened(bytes(encode_index(hostile.table_of([hostile.row(name) for name in names]))))
@@ -51,7 +51,7 @@ def test_names_that_are_long_make_smaller_groups(monkeypatch: pytest.MonkeyPatch
     assert list(file.names) == names
 
 
-def test_texts_written_out() -> None:
+def test_size_of_decoded_strings_is_limited() -> None:
     codes = pa.array(np.zeros(1000, np.int32))
     column = pa.DictionaryArray.from_arrays(codes, pa.array(["a" * 200_000]))
     with pytest.raises(IndexReaderException, match="200,000,000 bytes in one row group"):
@@ -113,7 +113,7 @@ def test_steps_and_names_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "item", [{"tensorname": "\ud800", "shape": [1]}, {"tensorname": "x", "shape": [1] * 65}]
 )
-def test_what_format_v1_may_not_hold(item: dict[str, Any]) -> None:
+def test_invalid_v1_index_files(item: dict[str, Any]) -> None:
     content = {"meta": {"mode": "TRAIN", "mode_step": 0}, "shape_payload": [item]}
     key = v1_index_key(0, "worker_0")
     with pytest.raises(IndexReaderException, match="not an index file of a run"):

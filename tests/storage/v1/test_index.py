@@ -89,7 +89,7 @@ def test_the_files_of_a_step() -> None:
     assert b"\n" not in bytes(store.read(INDEX))
 
 
-def test_reductions_are_records_of_their_own() -> None:
+def test_reductions_are_separate_records() -> None:
     store = written(Entry("weight", WEIGHT, {"min": 0.0, "abs_l2": 7.5}))
     content = index_of(store)
     assert [entry["tensorname"] for entry in content["tensor_payload"]] == [
@@ -222,7 +222,7 @@ def test_an_open_reader_can_still_read_what_it_found() -> None:
     assert np.array_equal(reader.read_values(locations)[0], WEIGHT)
 
 
-def test_another_worker_with_a_longer_name_does_not_take_the_place() -> None:
+def test_worker_with_a_longer_name_is_another_worker() -> None:
     store = MemoryStore()
     for worker in ("worker_01", "worker_0-000001", "worker_0"):
         with RunWriter(store, worker, format="v1") as writer:
@@ -331,7 +331,7 @@ META: dict[str, Any] = {"mode": "TRAIN", "mode_step": 10, "event_file_name": EVE
 TENSOR: dict[str, Any] = {"tensorname": "x", "start_idx": 0, "length": 950}
 
 
-def test_a_file_as_the_original_writes_it() -> None:
+def test_index_file_of_smdebug_1() -> None:
     content = {
         "meta": META,
         "tensor_payload": [TENSOR],
@@ -401,7 +401,7 @@ FOREIGN: list[Any] = [
 @pytest.mark.parametrize(
     "content", FOREIGN, ids=lambda content: str(content).replace(str(META), "META")[:80]
 )
-def test_what_is_no_index_file(content: Any) -> None:
+def test_invalid_index_files_are_rejected(content: Any) -> None:
     with pytest.raises(IndexReaderException, match=INDEX):
         parsed(content)
 
@@ -418,7 +418,7 @@ def test_random_bytes(data: bytes) -> None:
         parse_v1_step(data, INDEX, IndexName(3, None, "w"))
 
 
-def test_a_tensor_named_like_a_checksum_in_a_file_of_the_original() -> None:
+def test_tensor_named_like_a_checksum_in_a_file_of_smdebug_1() -> None:
     payload = [{"tensorname": "crc32_head.weight", "start_idx": 0, "length": 20}]
     meta = {"mode": "TRAIN", "mode_step": 0, "event_file_name": "events/x"}
     data = json.dumps({"meta": meta, "tensor_payload": payload}).encode()

@@ -98,7 +98,7 @@ def test_reductions_are_columns() -> None:
 
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
-def test_numbers_are_what_entries_of_one_element_are(tmp_path: Path, format: str) -> None:
+def test_scalars_of_blocks_equal_single_entries(tmp_path: Path, format: str) -> None:
     values = [np.array([0.1]), np.array(-0.0), np.array([[math.nan]]), np.array([1.5], np.float32)]
     values += [np.array([-math.inf]), np.array([7], np.int64)]
     schema = schema_of(values)
@@ -122,7 +122,7 @@ def test_numbers_are_what_entries_of_one_element_are(tmp_path: Path, format: str
         assert (row["step"], row["value"], row["event_file"]) == (1, 0.1, None)
 
 
-def test_blocks_and_entries_of_a_step_stand_in_their_order(tmp_path: Path) -> None:
+def test_blocks_and_entries_keep_their_order(tmp_path: Path) -> None:
     arrays = arrays_of([(3,), (4,)], np.dtype("f4"))
     odd = np.arange(7, dtype=np.uint8)
     block = Block(schema_of(arrays), arrays, {"max": np.array([1.0, 2.0])})
