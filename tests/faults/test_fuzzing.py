@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.faults.tally import Tally
 
 PROGRAM = Path(__file__).parent / "programs" / "fuzz_readers.py"
-JOB_FILE = {
+JSON_CONFIG_FILE = {
     "S3OutputPath": "s3://b/p",
     "LocalPath": "/opt/out",
     "HookParameters": {"save_interval": "3", "train.save_steps": "1,2", "reductions": "l2"},
@@ -45,7 +45,7 @@ TARGETS = {
     "collections": (15_000, 400),
     "findings": (10_000, 300),
     "names": (15_000, 500),
-    "job_file": (15_000, 400),
+    "json_config_file": (15_000, 400),
     "run": (5_000, 200),
 }
 _SECONDS = 3600
@@ -76,8 +76,8 @@ def seeds(target: str) -> list[bytes]:
         return [*of(v2, "findings/"), control]
     if target == "names":
         return [key.encode() for run in (v2, v1) for key in run.files]
-    if target == "job_file":
-        return [json.dumps(JOB_FILE).encode()]
+    if target == "json_config_file":
+        return [json.dumps(JSON_CONFIG_FILE).encode()]
     if target == "run":
         return [bytes([n]) + data for n, data in enumerate(of(v2, "index/") + of(v1, "index/"))]
     return {

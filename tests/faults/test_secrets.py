@@ -428,7 +428,7 @@ def test_invalid_actions(
 # ---- a whole job
 
 
-def job_file(secrets: Secrets, host: str) -> dict[str, Any]:
+def json_config_file(secrets: Secrets, host: str) -> dict[str, Any]:
     """A job with secrets wherever there can be some."""
     hidden = {"password": secrets.make("unknown key"), "Authorization": secrets.make("unknown key")}
     address = f"http://u:{secrets.make('password')}@{host}/{secrets.make('path')}"
@@ -473,7 +473,7 @@ def test_job_with_secrets_does_not_leak_them(
         "AWS_SESSION_TOKEN": secrets.make("session token"), "PYTHONPATH": os.pathsep.join(sys.path),
     }  # fmt: skip
     with ears() as server:
-        (tmp_path / "job.json").write_text(json.dumps(job_file(secrets, server.host)))
+        (tmp_path / "job.json").write_text(json.dumps(json_config_file(secrets, server.host)))
         program = [sys.executable, "-m", "tests.faults.programs.secretive"]
         ended = subprocess.run(
             [*program, url, str(tmp_path / "job.json")], cwd=ROOT, env=environment(**variables),

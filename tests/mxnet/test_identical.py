@@ -156,9 +156,7 @@ def heavy(watch: Watch, steps: int = 6) -> list[Any]:
 
 
 @pytest.mark.parametrize("interval", [1, 2])
-def test_copies_that_are_made_later_hold_what_was_there_when_they_were_asked_for(
-    tmp_path: Path, interval: int
-) -> None:
+def test_scheduled_copies_have_the_values_at_scheduling_time(tmp_path: Path, interval: int) -> None:
     truth = run_script(heavy, Watch(witness=True))
     hook = every_step(tmp_path, save_config=smd.SaveConfig(save_interval=interval))
     assert_same_end(truth, run_script(heavy, Watch(hook)))
@@ -166,7 +164,7 @@ def test_copies_that_are_made_later_hold_what_was_there_when_they_were_asked_for
     assert_saved(smd.create_trial(str(tmp_path)), expected)
 
 
-def test_mxnet_still_knows_which_gradients_are_stale(tmp_path: Path) -> None:
+def test_stale_gradient_marks_of_mxnet_are_kept(tmp_path: Path) -> None:
     """Trainers refuse a second step without a backward; copies must not hide that."""
     net = perceptron(in_units=5)
     net.initialize()
@@ -287,7 +285,7 @@ def test_saving_a_scalar_does_not_wait_for_it(tmp_path: Path, waits: Counter[str
     assert smd.create_trial(hook.out_dir).tensor("scalar/two").value(0).tolist() == [2]
 
 
-def test_waits_are_counted_at_all(waits: Counter[str]) -> None:
+def test_seconds_waited_is_counted(waits: Counter[str]) -> None:
     array = nd.ones(1)
     array.asnumpy()
     array.asscalar()

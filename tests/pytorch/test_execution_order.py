@@ -58,7 +58,7 @@ def test_reductions(tmp_path: Path) -> None:
     check(names_in_order(tmp_path))
 
 
-def test_what_a_user_saves_is_where_it_was_saved(tmp_path: Path) -> None:
+def test_user_values_are_saved_at_the_step_of_the_call(tmp_path: Path) -> None:
     model = torch.nn.Linear(2, 2)
     with Hook(
         tmp_path, include_collections=["weights", "gradients"],

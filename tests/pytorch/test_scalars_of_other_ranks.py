@@ -80,7 +80,7 @@ def test_a_rank_that_writes_saves_the_value(
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_what_is_no_scalar_is_refused_on_every_rank(
+def test_invalid_scalar_is_rejected_on_every_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     rank(number, monkeypatch)

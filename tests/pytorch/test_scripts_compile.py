@@ -200,7 +200,7 @@ def test_a_compiled_model_is_saved_as_the_eager_one(
 
 @pytest.mark.parametrize("name", ["eager", "aot_eager"])
 @pytest.mark.parametrize("way", WAYS)
-def test_steps_that_want_no_activations_run_the_compiled_graph(
+def test_steps_without_activations_run_the_compiled_graph(
     tmp_path: Path, way: Any, name: str
 ) -> None:
     backend = Backend(name)
@@ -281,7 +281,7 @@ def test_a_model_compiled_by_inductor_trains_the_same_and_saves_its_gradients(
 
 @pytest.mark.parametrize("fullgraph", [False, True])
 @pytest.mark.parametrize("way", [whole, in_place])
-def test_a_model_compiled_after_it_was_registered_trains_and_the_user_is_told(
+def test_model_compiled_after_registration_trains_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, way: Any, fullgraph: bool
 ) -> None:
     backend = Backend("aot_eager")
@@ -444,7 +444,7 @@ def test_a_closed_hook_leaves_a_compiled_model_compiled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_copy_of_a_compiled_model_is_another_model(tmp_path: Path, way: Any) -> None:
+def test_copy_of_a_compiled_model_is_independent(tmp_path: Path, way: Any) -> None:
     backend = Backend("eager")
 
     def script(watch: Watch) -> Iterable[nn.Module]:

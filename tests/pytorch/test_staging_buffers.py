@@ -31,7 +31,7 @@ def batch() -> StepBatch:
 
 
 @pytest.mark.parametrize("save_request", [NUMBERS, RAW])
-def test_memory_is_used_again_only_when_it_is_free(save_request: SaveRequest) -> None:
+def test_memory_is_reused_only_after_release(save_request: SaveRequest) -> None:
     layout = layout_of(save_request)
     first = layout.buffer()
     first.fill([torch.full((3, 2), 1.0)] * 2)
@@ -69,7 +69,7 @@ def test_a_tensor_that_is_delivered_twice_counts_once() -> None:
 
 
 @pytest.mark.parametrize("raw", [False, True])
-def test_every_step_has_its_own_numbers(tmp_path: Path, raw: bool) -> None:
+def test_every_step_has_its_own_values(tmp_path: Path, raw: bool) -> None:
     """Parameters hold the number of the step; publishing and saving go on side by side."""
     model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(10)])
     config = ReductionConfig(reductions=["min", "max"], save_raw_tensor=raw)

@@ -101,7 +101,7 @@ def hooked(out_dir: Path, **options: Any) -> smd.KerasHook:
     [("v1", "events", True), ("v2", "index", True), ("v2", "events", False),
      ("v1", "collections", False)],
 )  # fmt: skip
-def test_training_does_not_notice_that_nothing_can_be_saved(
+def test_training_is_not_affected_if_nothing_can_be_saved(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, format: str, folder: str, flush: bool
 ) -> None:
     expected = fit(build())
@@ -120,9 +120,7 @@ def test_training_does_not_notice_that_nothing_can_be_saved(
     assert not (out_dir / END_KEY).exists()
 
 
-def test_the_log_says_which_steps_were_lost(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_lost_steps_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hook = hooked(tmp_path / "run", flush_seconds=1000)
 
     class Gone(keras.callbacks.Callback):
@@ -156,7 +154,7 @@ def test_a_directory_that_cannot_be_made_is_a_failure_like_others(
     assert (tmp_path / "file").read_text() == "in the way"
 
 
-def test_asked_to_the_hook_raises_in_fit(tmp_path: Path) -> None:
+def test_on_error_raise_raises_in_fit(tmp_path: Path) -> None:
     hook = hooked(in_the_way(tmp_path / "run"), on_error="raise")
     model = build()
     with pytest.raises(WriteFailed, match="could not write"):
@@ -189,14 +187,14 @@ class Odd(keras.callbacks.Callback):
         logs["none"] = None
 
 
-def test_what_others_put_into_the_logs_is_passed_over(tmp_path: Path) -> None:
+def test_logs_of_other_callbacks_are_ignored(tmp_path: Path) -> None:
     hook = hooked(tmp_path, include_collections=["losses"], on_error="raise")
     fit(build(run_eagerly=True), Odd(), hook, epochs=1)
     hook.close()
     assert smd.create_trial(tmp_path).tensor_names() == ["batch", "epoch", "loss"]
 
 
-def test_a_failure_inside_of_the_hook_leaves_training_alone(
+def test_a_failure_inside_the_hook_leaves_training_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Breaks(float):
@@ -225,7 +223,7 @@ def test_a_failure_inside_of_the_hook_leaves_training_alone(
 
 
 @pytest.mark.parametrize("on_error", ["warn", "raise"])
-def test_a_bad_configuration_is_raised_whatever_was_asked(tmp_path: Path, on_error: str) -> None:
+def test_invalid_configuration_raises_with_any_on_error(tmp_path: Path, on_error: str) -> None:
     hook = hooked(tmp_path, include_collections=["mine"], on_error=on_error)
     model = build(run_eagerly=True)
     with pytest.raises(InvalidCollectionConfiguration, match="mine"):

@@ -548,7 +548,7 @@ def test_every_third_step(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FUSED)
-def test_all_but_layers_of_what_is_rounded(name: str, tmp_path: Path) -> None:
+def test_bit_identical_without_saving_layers(name: str, tmp_path: Path) -> None:
     hook = smd.KerasHook(
         tmp_path, include_collections=["weights", "biases", "gradients", "inputs", "outputs"],
         save_config=smd.SaveConfig(save_interval=3), on_error="raise",
@@ -587,7 +587,7 @@ def again_without_hook(name: str) -> Outcome:
 
 
 @pytest.mark.parametrize("name", ["dropout", "convolution"])
-def test_two_trainings(name: str, tmp_path: Path) -> None:
+def test_two_training_runs(name: str, tmp_path: Path) -> None:
     hook = everything(tmp_path, save_interval=2)
 
     assert again(TRAININGS[name], hook, hook) == again_without_hook(name)

@@ -226,7 +226,7 @@ def test_wrappers_and_cells_own_what_is_in_them() -> None:
     assert len(weights_of(model)) == 6
 
 
-def test_normalisation_dropout_and_attention() -> None:
+def test_normalization_dropout_and_attention() -> None:
     x = keras.Input((4, 6))
     hidden = keras.layers.MultiHeadAttention(2, 3, name="heads")(x, x)
     hidden = keras.layers.LayerNormalization(name="norm")(hidden + x)
@@ -346,7 +346,7 @@ def of_model(name: str) -> set[str]:
         ("Adam/m/dense/kernel:0", set()),
     ],
 )
-def test_the_collections_of_a_name(name: str, collections: set[str]) -> None:
+def test_collections_of_a_tensor_name(name: str, collections: set[str]) -> None:
     known = collections
     if name == "weights/outputs":
         # A layer called `weights`, or a variable called `outputs` of a tape's model: both.
@@ -364,7 +364,7 @@ def test_the_collections_of_a_name(name: str, collections: set[str]) -> None:
         ("dense/weights/dense/kernel:0", False),
     ],
 )  # fmt: skip
-def test_what_is_a_tensor_of_a_layer(name: str, of_layer: bool) -> None:
+def test_names_of_layer_tensors(name: str, of_layer: bool) -> None:
     assert bool(re.search(LAYER_TENSORS, name)) is of_layer
     if of_layer:
         assert not re.search(NOT_OF_A_LAYER, name)

@@ -49,7 +49,7 @@ def without_epochs(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
-def test_fit_goes_on(tmp_path: Path, format: str) -> None:
+def test_fit_is_resumed(tmp_path: Path, format: str) -> None:
     options: dict[str, Any] = {
         "save_config": EVERY_SECOND, "format": format,
         "include_collections": COLLECTIONS, "on_error": "raise",
@@ -76,7 +76,7 @@ def test_fit_goes_on(tmp_path: Path, format: str) -> None:
     assert without_epochs(found) == without_epochs(expected)
 
 
-def test_fit_goes_on_at_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_is_resumed_after_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "checkpoint_config.json"
     config.write_text(json.dumps({"LocalPath": str(tmp_path / "checkpoints")}), encoding="utf-8")
     monkeypatch.setenv("CHECKPOINT_CONFIG_FILE_PATH", str(config))

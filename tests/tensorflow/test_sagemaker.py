@@ -119,7 +119,7 @@ def test_estimator(sagemaker_job: Job, way: str) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_switched_off_it_trains_the_same(sagemaker_job: Job, script: str) -> None:
+def test_training_is_the_same_with_smdebug_disabled(sagemaker_job: Job, script: str) -> None:
     sagemaker_job.configure(PARAMETERS, COLLECTIONS)
     path = JOBS / f"{script}.py"
     off = sagemaker_job.run(path, "get_hook", flags=FLAGS, USE_SMDEBUG="0", **QUIET)

@@ -82,7 +82,7 @@ def test_every_column_of_trees_has_a_row() -> None:
     assert words(cells[0] for cells in rows_of("Trees")) == set(naming.TREE_COLUMNS)
 
 
-def test_every_metric_of_which_more_is_better_has_its_row_and_is_no_loss() -> None:
+def test_every_metric_where_higher_is_better_is_documented_and_not_a_loss() -> None:
     grow = words(cells[1] for cells in rows_of("Which metrics are losses") if len(cells) > 1)
     assert grow == {name.removeprefix(".*") for name in naming._INCREASING.split("|")}
     (losses,) = naming.DEFAULT_COLLECTIONS["losses"]

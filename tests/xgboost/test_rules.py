@@ -239,7 +239,7 @@ def test_a_fault_is_found(tmp_path: Path, name: str, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["hook", "afterwards"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_healthy_training_is_left_in_peace(tmp_path: Path, name: str, how: str) -> None:
+def test_healthy_training_is_not_stopped(tmp_path: Path, name: str, how: str) -> None:
     rule, _, healthy = CASES[name]
     outcome, *_ = outcomes(tmp_path, HEALTHY_RULES.get(name, rule), healthy, how)
     assert (outcome.rule, outcome.status, outcome.message) == (name, "passed", "")
@@ -257,7 +257,7 @@ def test_a_confusion_is_that_of_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["hook", "afterwards"])
-def test_a_feature_that_is_the_answer_is_found(tmp_path: Path, how: str) -> None:
+def test_feature_that_reveals_the_label_is_found(tmp_path: Path, how: str) -> None:
     fault = Fault(of_one_column(0.0))
     outcome, booster, *_ = outcomes(tmp_path, "FeatureImportanceOverweight", fault, how)
     assert list(booster.get_score()) == ["f7"]
@@ -357,7 +357,7 @@ TENTH = [0, 10, 20]
         ),
     ],
 )
-def test_rules_are_fed_without_being_asked_for(
+def test_tensors_for_rules_are_saved_automatically(
     tmp_path: Path, rules: str, expected: dict[str, list[int]]
 ) -> None:
     data = matrix()
@@ -368,7 +368,7 @@ def test_rules_are_fed_without_being_asked_for(
     assert steps_by_collection(create_trial(str(tmp_path))) == expected
 
 
-def test_rules_are_fed_at_the_steps_of_a_schedule(tmp_path: Path) -> None:
+def test_rules_use_the_save_schedule(tmp_path: Path) -> None:
     data = matrix()
     with smd.Hook(
         tmp_path, rules=["TreeDepth", "LossNotDecreasing", "CreateXgboostReport"],
@@ -380,7 +380,7 @@ def test_rules_are_fed_at_the_steps_of_a_schedule(tmp_path: Path) -> None:
     assert "average_shap" not in found
 
 
-def test_what_a_rule_lacks_is_told_and_no_harm(
+def test_rule_without_its_tensors_reports_that(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with smd.Hook(tmp_path, rules=["ClassImbalance", "Confusion", "TreeDepth"]) as hook:
@@ -451,7 +451,7 @@ def test_a_rule_ends_boosting(tmp_path: Path, caplog: pytest.LogCaptureFixture, 
     assert hook.stats().steps == len(history)
 
 
-def test_what_follows_a_stop_is_not_stopped(
+def test_training_after_a_stop_is_not_stopped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = sharp(tmp_path / "first")
@@ -532,7 +532,7 @@ class Begun(TrainingCallback):
 
 
 @pytest.mark.parametrize("by", ["thread", "process"])
-def test_somebody_else_asks_for_a_stop(
+def test_stop_request_from_another_process(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, by: str
 ) -> None:
     hook = smd.Hook(tmp_path / "run", flush_seconds=0.05, save_config=EVERY)
@@ -577,7 +577,7 @@ class Until(TrainingCallback):
         return time.monotonic() > self._until
 
 
-def test_a_request_that_is_older_than_the_hook_is_not_obeyed(
+def test_stop_request_older_than_the_hook_is_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_stop(open_store(str(tmp_path)), StopRequest("too late"))
@@ -589,7 +589,7 @@ def test_a_request_that_is_older_than_the_hook_is_not_obeyed(
     assert "stops" not in caplog.text
 
 
-def test_a_finding_after_a_training_ends_the_next_one_at_once(tmp_path: Path) -> None:
+def test_a_finding_after_training_ends_the_next_one_at_once(tmp_path: Path) -> None:
     hook, until = sharp(tmp_path / "run"), time.monotonic() + TIMEOUT
     train(hook, 3)
     while not hook.findings():
@@ -680,7 +680,7 @@ class Page(HTMLParser):
 
 @pytest.mark.parametrize("shap", [False, True])
 @pytest.mark.parametrize("how", ["hook", "afterwards"])
-def test_the_page_about_a_training(tmp_path: Path, how: str, shap: bool) -> None:
+def test_report_page(tmp_path: Path, how: str, shap: bool) -> None:
     names = ["age", "income / year", "bias", "height", "x y"]
     data = matrix(300, feature_names=names)
     validation = matrix(200, seed=8, feature_names=names)

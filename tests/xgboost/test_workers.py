@@ -223,7 +223,7 @@ def test_the_end_of_a_run_is_marked_once(jobs: Jobs, name: str) -> None:
     assert jobs.trial(name).loaded_all_steps
 
 
-def test_the_first_worker_marks_the_end_whoever_closes_first(jobs: Jobs) -> None:
+def test_first_worker_writes_the_end_marker_in_any_order_of_closing(jobs: Jobs) -> None:
     assert_same_models(jobs, "second_closes_first", "bare")
     seen = jobs.path("second_closes_first") / "seen.json"
     assert json.loads(seen.read_text(encoding="utf-8")) == ["closed", False]
@@ -231,7 +231,7 @@ def test_the_first_worker_marks_the_end_whoever_closes_first(jobs: Jobs) -> None
     assert_metrics(jobs, "second_closes_first", BOTH)
 
 
-def test_a_hook_made_before_the_workers_met(jobs: Jobs) -> None:
+def test_hook_created_before_the_collective_is_connected(jobs: Jobs) -> None:
     assert_same_models(jobs, "early_hook", "bare")
     assert_metrics(jobs, "early_hook", BOTH)
     trial = jobs.trial("early_hook")
@@ -304,7 +304,7 @@ def test_data_on_one_worker_only(jobs: Jobs, name: str, rank: int) -> None:
 # ---- longer lives
 
 
-def test_training_goes_on_with_the_steps(jobs: Jobs) -> None:
+def test_resumed_training_continues_the_steps(jobs: Jobs) -> None:
     assert_metrics(jobs, "goes_on", BOTH, range(ROUNDS, 2 * ROUNDS))
     trial = jobs.trial("goes_on")
     assert trial.steps() == list(range(2 * ROUNDS))
@@ -321,7 +321,7 @@ def test_all_workers_save_the_last_round_before_an_early_stop(jobs: Jobs) -> Non
     assert jobs.trial("early_stop").steps() == list(steps)
 
 
-def test_a_worker_that_cannot_save_trains_on(jobs: Jobs) -> None:
+def test_worker_that_cannot_save_continues_training(jobs: Jobs) -> None:
     assert_same_models(jobs, "fails_on_the_second", "bare")
     assert not [line for line in jobs.log("fails_on_the_second", 0) if "saving has stopped" in line]
     said = [line for line in jobs.log("fails_on_the_second", 1) if "saving has stopped" in line]
@@ -339,7 +339,7 @@ def test_a_worker_that_cannot_save_trains_on(jobs: Jobs) -> None:
 @pytest.mark.parametrize(
     ("name", "workers"), [("columns_one", ["worker_0"]), ("columns_all", BOTH)]
 )
-def test_what_all_workers_would_have_to_compute_is_refused(
+def test_column_split_data_has_no_predictions_or_shap_values(
     jobs: Jobs, name: str, workers: list[str]
 ) -> None:
     assert_same_models(jobs, name, "columns_bare")

@@ -203,10 +203,10 @@ def names(data: bytes) -> None:
             assert layout.parse_collections_worker(key) == worker
 
 
-def job_file(data: bytes) -> None:
+def json_config_file(data: bytes) -> None:
     """A JSON config."""
-    JOB_FILE.write_bytes(data)
-    read_json_config(JOB_FILE)
+    JSON_CONFIG_FILE.write_bytes(data)
+    read_json_config(JSON_CONFIG_FILE)
 
 
 def run(data: bytes) -> None:
@@ -229,11 +229,11 @@ def run(data: bytes) -> None:
 
 RUN: dict[str, bytes] = {}
 BASE = b""
-JOB_FILE = Path(tempfile.gettempdir()) / f"job_file_{os.getpid()}.json"
+JSON_CONFIG_FILE = Path(tempfile.gettempdir()) / f"json_config_{os.getpid()}.json"
 TARGETS: dict[str, Callable[[bytes], None]] = {
     each.__name__: each
     for each in (
-        records, events, index, v1_index, collections, findings, names, job_file, run,
+        records, events, index, v1_index, collections, findings, names, json_config_file, run,
     )
 }  # fmt: skip
 
