@@ -65,7 +65,7 @@ def test_page(tmp_path: Path) -> None:
     assert everything.tensor("predictions").value(20).shape == (500,)
     assert everything.tensor("trees/Tree").steps() == list(range(21))
     assert trials["shap"].tensor("full_shap").value(20).shape == (200, 6)
-    assert trials["seldom"].tensor("average_shap/f0").steps() == [0, 20]
+    assert trials["rarely"].tensor("average_shap/f0").steps() == [0, 20]
     assert trials["begun"].steps() == [0, 10, 20]
     assert trials["continued"].steps() == [30, 40]
     assert trials["own"].tensor("scalar/leaves").steps() == list(range(21))
