@@ -129,7 +129,7 @@ def test_a_resumed_run_is_clean(format: str, tmp_path: Path) -> None:
     make_run(tmp_path, range(2, 6), format=format, data=varied)
     report = check_run(LocalStore(tmp_path))
     assert report.damages == []
-    # What was replaced is named by nobody any more.
+    # No row refers to what was replaced.
     (remark,) = report.remarks
     assert remark.what.startswith("records that no row names: left by a crash, or saved again")
     assert remark.count > 0
@@ -262,12 +262,12 @@ def test_missing_files(format: str) -> None:
             assert "is missing" in report.damages[0].what
             assert report.damages[0].tensor is not None
         elif key.startswith("collections/"):
-            # Index files name a run that nothing else speaks of then.
+            # Index files refer to a run that no other file mentions.
             assert report.damages[-1].file == "collections/"
         else:
             assert report.damages == []
         if key.startswith("index/"):
-            # That looks as a crash does: the records are there, and nobody names them.
+            # This looks like a crash: the records exist, and no row refers to them.
             (remark,) = report.remarks
             assert remark.what.startswith("records that no row names")
 
@@ -325,12 +325,12 @@ def test_row_that_contradicts_its_record() -> None:
         ("worker", "other", "another worker than its file"),
         ("seq", 99, "a later segment than its file"),
         ("value", 1.0, "a value and a record"),
-        ("checksum", None, "a part of a location only"),
-        ("length", 1, "record is cut off"),
+        ("checksum", None, "incomplete location"),
+        ("length", 1, "record is truncated"),
         ("offset", 1 << 40, "file ends before the record does"),
         ("offset", -1, "there is no record of"),
         ("event_file", "events/../../x", "stays inside the run"),
-        ("tensor", "all/float64", "not in the order"),
+        ("tensor", "all/float64", "out of order"),
     ):
         values = table[column].to_pylist()
         values[row] = value
@@ -349,7 +349,7 @@ def without_checksums(files: dict[str, bytes]) -> dict[str, bytes]:
     changed = {}
     for key, data in files.items():
         if key.startswith("findings/"):
-            # It has none; ours are sealed with the name that its runs do not have.
+            # It has none; ours have checksums with a run ID that its runs do not have.
             continue
         if key.startswith("index/"):
             content: dict[str, Any] = json.loads(data)
@@ -407,7 +407,7 @@ def test_notes(tmp_path: Path) -> None:
     assert (temporary.count, temporary.bytes) == (1, 5)
     foreign = found["files that are none of a run"]
     assert foreign.files == ["index/000000000/what.csv", "notes.txt"]
-    # Damage in what nobody names is damage all the same.
+    # Damage in records that no row refers to is an error as well.
     crashed.write_bytes(flipped(orphan.read_bytes(), 50, 1))
     (damage,) = check_run(LocalStore(tmp_path)).damages
     assert damage.what == "record payload fails its checksum; no row names it"
@@ -434,7 +434,7 @@ def test_tensorboard_files(tmp_path: Path) -> None:
     path.write_bytes(data[:-3])
     report = check_run(LocalStore(tmp_path))
     assert report.damages == []
-    assert "not whole (yet)" in report.remarks[0].what
+    assert "incomplete last record" in report.remarks[0].what
     (tmp_path / "training_job_end.ts").touch()
     assert named(check_run(LocalStore(tmp_path)), key)
 

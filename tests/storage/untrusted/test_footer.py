@@ -166,5 +166,5 @@ def test_a_footer_that_is_cut_off() -> None:
     for end in range(len(whole)):
         with pytest.raises(IndexReaderException, match="footer"):
             check_footer(whole[:end])
-    with pytest.raises(IndexReaderException, match="behind its end"):
+    with pytest.raises(IndexReaderException, match="after its end"):
         check_footer(whole + b"\x00")

@@ -1,4 +1,4 @@
-"""What a file claims is compared with what a run may hold."""
+"""Sizes in a file are compared with the limits of a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_page_with_a_high_compression_ratio() -> None:
     data = hostile.sealed_parquet(
         hostile.table_of([hostile.row("x" * (limits.CHUNK_BYTES + 1))]), 1 << 17
     )
-    with pytest.raises(IndexReaderException, match="column tensor claims 1 values in"):
+    with pytest.raises(IndexReaderException, match="column tensor declares 1 values in"):
         _ = opened(data).names
 
 

@@ -1,4 +1,4 @@
-"""What an index file claims is compared with what is there before it is unpacked."""
+"""Sizes in an index file are compared with the file before it is decompressed."""
 
 from __future__ import annotations
 

@@ -53,9 +53,7 @@ class TensorboardSink:
             work()
         except Exception as error:
             self._failed = True
-            logger.warning(
-                "TensorBoard files are not written any more, the run is saved as ever: %s", error
-            )
+            logger.warning("Stopped writing TensorBoard files; the run is not affected: %s", error)
 
 
 def _events(entry: Entry, request: SaveRequest, batch: StepBatch) -> Iterator[list[Buffer]]:

@@ -330,7 +330,7 @@ def _numbers(field_number: int, wire: int, item: Any) -> list[Any]:
             raise SMDebugValueError("numbers of an unknown kind")
         data = bytes(item)
         if len(data) % int(layout[2]):
-            raise SMDebugValueError("packed numbers are cut off")
+            raise SMDebugValueError("packed numbers are truncated")
         return list(np.frombuffer(data, layout))
     if wire == _VARINT:
         return [_signed(item)]
@@ -380,7 +380,7 @@ def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    raise SMDebugValueError("a number is cut off")
+    raise SMDebugValueError("a number is truncated")
 
 
 def _signed(value: int) -> int:

@@ -96,7 +96,7 @@ def open_record(
         DataCorrupted: the record is truncated, too long, or fails a checksum.
     """
     if len(record) < OVERHEAD:
-        raise DataCorrupted("record is cut off", key=key, offset=offset, tensor=tensor)
+        raise DataCorrupted("record is truncated", key=key, offset=offset, tensor=tensor)
     length, masked = _HEADER.unpack_from(record)
     if masked != mask(crc32c.crc32c(record[:8])):
         raise DataCorrupted(

@@ -109,7 +109,7 @@ def boto3_options(url: str) -> dict[str, Any]:
         return options
     except (BotoCoreError, ValueError, OSError) as error:
         raise SMDebugValueError(
-            f"boto3 finds no way to {url}: {_reason(error)}; check the files and variables it is "
+            f"boto3 cannot open {url}: {_reason(error)}; check the files and variables it is "
             "configured with (AWS_PROFILE, AWS_CONFIG_FILE, AWS_ENDPOINT_URL)"
         ) from None
 

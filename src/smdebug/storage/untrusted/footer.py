@@ -107,7 +107,7 @@ def check_footer(footer: memoryview | bytes) -> None:
     try:
         _check_file(bytes(footer))
     except ThriftError as error:
-        raise IndexReaderException(f"the footer is not one of an index file: {error}") from error
+        raise IndexReaderException(f"the footer is not that of an index file: {error}") from error
 
 
 def _check_file(data: bytes) -> None:
@@ -133,7 +133,7 @@ def _check_file(data: bytes) -> None:
             _, at = _read(data, at, kind)
     _check_fields("the file", found, _FILE, _FILE_NEEDS)
     if at != len(data):
-        raise ThriftError("there is more behind its end")
+        raise ThriftError("there is data after its end")
 
 
 def _check_fields(what: str, found: Fields, known: set[int], needed: set[int]) -> None:
@@ -141,7 +141,7 @@ def _check_fields(what: str, found: Fields, known: set[int], needed: set[int]) -
     fields = found.keys()
     other = fields - known
     if (other and min(other) >> 8 <= max(known) >> 8) or needed - fields:
-        raise ThriftError(f"{what} has not the fields that it must have")
+        raise ThriftError(f"{what} has missing or invalid fields")
     # The fields of encryption follow the known ones.
     if other and known in (_FILE, _CHUNK) and min(other) >> 8 <= 9:
         raise ThriftError(f"{what} is encrypted")
@@ -206,7 +206,7 @@ def _leaves(elements: list[Fields]) -> list[Leaf]:
         while open_groups and not open_groups[-1][0]:
             open_groups.pop()
         if not open_groups or len(open_groups) > _MAX_DEPTH:
-            raise ThriftError("its columns lie in each other too deeply, or in none")
+            raise ThriftError("its columns are nested too deeply, or are in no group")
         open_groups[-1][0] -= 1
         _, definition, repetition = open_groups[-1]
         repeats = element.get(key(3, INT))

@@ -148,7 +148,7 @@ def _chunk(column: Any, max_values: int, max_bytes: int, path: str) -> Chunk:
     most = max(max_bytes, _MAX_RATIO * size)
     if first < 0 or size < 0 or not 0 <= unpacked <= most or not 0 <= values <= max_values:
         raise IndexReaderException(
-            f"column {path} claims {values} values in {unpacked} bytes, packed into {size} at "
+            f"column {path} declares {values} values in {unpacked} bytes, packed into {size} at "
             f"offset {first}"
         )
     return Chunk(first, first + size, values, unpacked)
@@ -173,6 +173,6 @@ def _check_pages(data: memoryview, chunk: Chunk) -> None:
         sound = sound and (kind != _DICTIONARY or count <= max(size, 1))
         if not sound or unpacked > chunk.unpacked or values > chunk.values:
             raise IndexReaderException(
-                f"a page claims {count} values in {size} bytes, packed into {packed}; its column "
+                f"a page declares {count} values in {size} bytes, packed into {packed}; its column "
                 f"chunk has {chunk.values} values in {chunk.unpacked} bytes"
             )

@@ -40,7 +40,7 @@ def read_struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[Fiel
         ThriftError: the struct is invalid.
     """
     if depth > _DEEPEST:
-        raise ThriftError("structs lie in structs too deeply")
+        raise ThriftError("structs are nested too deeply")
     found: Fields = {}
     field = 0
     try:
@@ -53,7 +53,7 @@ def read_struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[Fiel
                 last = field
                 field, at = read_number(data, at, SHORT)
                 if field <= last:
-                    raise ThriftError("fields are not in their order")
+                    raise ThriftError("fields are out of order")
             # The most frequent types come first, and most numbers take one byte.
             if INT <= kind <= LONG:
                 byte = data[at]
@@ -68,7 +68,7 @@ def read_struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[Fiel
             else:
                 found[field << 8 | kind], at = read_value(data, at, kind, depth)
     except IndexError:
-        raise ThriftError("it is cut off") from None
+        raise ThriftError("the data is truncated") from None
     if field > _LAST_FIELD:
         raise ThriftError(f"there is no field {field}")
     return found, at + 1
@@ -90,7 +90,7 @@ def read_field(data: bytes | memoryview, at: int, last: int) -> tuple[int, int, 
     try:
         head = data[at]
     except IndexError:
-        raise ThriftError("it is cut off") from None
+        raise ThriftError("the data is truncated") from None
     at += 1
     if not head:
         return 0, 0, at
@@ -98,7 +98,7 @@ def read_field(data: bytes | memoryview, at: int, last: int) -> tuple[int, int, 
     if head < 16:
         field, at = read_number(data, at, SHORT)
     if not last < field <= _LAST_FIELD:
-        raise ThriftError("fields are not in their order")
+        raise ThriftError("fields are out of order")
     return field, head & 15, at
 
 
@@ -108,7 +108,7 @@ def read_value(data: bytes | memoryview, at: int, kind: int, depth: int = 0) -> 
         size, at = read_varint(data, at)
         end = at + size
         if end > len(data):
-            raise ThriftError("it is cut off")
+            raise ThriftError("the data is truncated")
         return data[at:end], end
     if kind == STRUCT:
         return read_struct(data, at, depth + 1)
@@ -121,7 +121,7 @@ def read_value(data: bytes | memoryview, at: int, kind: int, depth: int = 0) -> 
     if kind in (BYTE, DOUBLE):
         end = at + (1 if kind == BYTE else 8)
         if end > len(data):
-            raise ThriftError("it is cut off")
+            raise ThriftError("the data is truncated")
         return data[at:end], end
     raise ThriftError(f"there is no type {kind}")
 
@@ -130,7 +130,7 @@ def read_list(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[list[A
     """Return the values of a list, and the offset of its end; see `read_struct`."""
     size, of, at = read_list_head(data, at)
     if depth > _DEEPEST:
-        raise ThriftError("lists lie in lists too deeply")
+        raise ThriftError("lists are nested too deeply")
     found = []
     for _ in range(size):
         if of in (TRUE, FALSE):
@@ -151,14 +151,14 @@ def read_list_head(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
     try:
         head = data[at]
     except IndexError:
-        raise ThriftError("it is cut off") from None
+        raise ThriftError("the data is truncated") from None
     at += 1
     size = head >> 4
     if size == 15:
         size, at = read_varint(data, at)
     # Every value takes at least one byte.
     if size > len(data) - at:
-        raise ThriftError("a list is longer than what it lies in")
+        raise ThriftError("a list is longer than the data")
     return size, head & 15, at
 
 
@@ -190,7 +190,7 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
             if shift > 63:
                 raise ThriftError("a number is too long")
     except IndexError:
-        raise ThriftError("it is cut off") from None
+        raise ThriftError("the data is truncated") from None
     if value >> 64:
         raise ThriftError("a number is too large")
     return value, at

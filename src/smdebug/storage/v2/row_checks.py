@@ -54,12 +54,12 @@ def _checks(table: pa.Table, name: IndexName) -> Iterator[tuple[str, Bools]]:
         what = "the row is of a later segment than its file"
         yield what, table["seq"].to_numpy() > name.seq
     locations = np.stack([valid[column] for column in _LOCATION])
-    yield "the row has a part of a location only", locations.any(axis=0) != locations.all(axis=0)
+    yield "the row has an incomplete location", locations.any(axis=0) != locations.all(axis=0)
     has_value = valid["value"]
     yield "the row has a value and a record", has_value & valid["offset"]
     single = shape_elements(table) == 1
-    yield "the row has one value and a shape of more or fewer", has_value & ~single
-    yield "the row is not in the order of the file", _unordered(table)
+    yield "the row has one value, but its shape does not have one element", has_value & ~single
+    yield "the row is out of order", _unordered(table)
 
 
 def _is_one_of(table: pa.Table, column: str, names: set[str]) -> Bools:
