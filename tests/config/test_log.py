@@ -1,4 +1,4 @@
-"""The log: whose handlers there are, what they show, and what the variables do."""
+"""The log: which handlers are installed, what they show, and the environment variables."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def shown(lines: list[str]) -> list[tuple[str, str]]:
 
 
 STEPS = [("INFO", f"step {number}") for number in range(5)]
-# In the order they come: the message that repeats itself stands between the first steps.
+# In order: the repeated message is between the first steps.
 INFO = [
     *[line for number in range(3) for line in (("INFO", "the same"), STEPS[number])],
     *STEPS[3:],
@@ -183,7 +183,7 @@ def test_filter_is_bounded() -> None:
     assert [asked("a") for _ in range(5)] == [True, True, True, False, False]
     for number in range(5000):
         asked(str(number))
-    # In a job of weeks the memory stays small; the message is shown anew.
+    # In a job of weeks memory stays small; the message is shown again.
     assert asked("a")
     assert len(repeated._times) <= 1000
 

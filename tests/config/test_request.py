@@ -105,7 +105,7 @@ DEFAULT = "/opt/ml/output/tensors"
     [
         ({}, DEFAULT, DEFAULT),
         (LOCAL, "here", "here"),
-        # In a job the platform copies what is in the directory; elsewhere nobody would.
+        # In a SageMaker job the platform copies the directory; elsewhere nothing does.
         (S3, "s3://bucket/debug/", DEFAULT),
         ({**S3, "LocalPath": None}, "s3://bucket/debug/", DEFAULT),
         ({**S3, **LOCAL}, "here", "here"),

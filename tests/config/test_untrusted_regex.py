@@ -184,7 +184,7 @@ def test_regexes_of_a_run_and_of_the_user() -> None:
     names = ["c" * 40, "xa", "no a", "listed", "xa"]
     assert [collection.matches(name) for name in names] == [False, True, False, True, True]
     assert collection.filter(names) == ["xa", "listed", "xa"]
-    # What a user adds to it is compiled by `re`, which knows no fuzzy matching.
+    # What a user adds is compiled by `re`, which has no fuzzy matching.
     collection.include_regex.append("(?:abc){e<=1}")
     assert not collection.matches("abd")
     assert not collection.filter(["abd"])

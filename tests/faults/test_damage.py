@@ -1,4 +1,4 @@
-"""A wrong value is never returned: runs and files are damaged at random and asked everything.
+"""A wrong value is never returned: runs and files are damaged at random and queried.
 
 Every damage is drawn from `SEED`, the kind of run and a number, which failures name: run
 `try_damages(kind, [number])` of `damaged.py` to see one again.
@@ -148,7 +148,7 @@ def spoiled(data: bytes, other: bytes, rng: random.Random) -> tuple[str, bytes]:
 def test_damaged_tensorboard_files_give_right_events_or_errors(
     tmp_path: Path, tally: Tally
 ) -> None:
-    """Each record is judged by itself: what is read is something that was written, whole."""
+    """Each record is checked on its own: what is read was written, completely."""
     board_files(tmp_path / "own", 1)
     board_files(tmp_path / "other", 2)
     paths = sorted((tmp_path / "own").rglob("*.tfevents"))

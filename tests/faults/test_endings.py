@@ -76,7 +76,7 @@ def test_script_ends_in_the_middle_of_a_step(
 
 
 def signal_once(zygote: Zygote, path: Path, number: int, choose: random.Random) -> list[str]:
-    """Starts a training and sends it a signal: at a moment, or at a call inside of the library."""
+    """Start training and send it a signal: at a time, or at a call inside the library."""
     how = choose.choice(["train", "flush", "close"])
     options: dict[str, Any] = {"how": how, "format": choose.choice(FORMATS), "number": number}
     inside = choose.random() < 0.5
@@ -93,7 +93,7 @@ def signal_once(zygote: Zygote, path: Path, number: int, choose: random.Random) 
     before = told_steps(lines)
     later = lines + job.rest()
     code = job.wait()
-    # Ctrl-C ends training at once; SIGTERM lets it go on until the run is closed.
+    # Ctrl-C ends training immediately; after SIGTERM it continues until the run is closed.
     steps = told_steps(later) if number == signal.SIGINT else before
     faults = [] if code in _codes(number, later, how) else [f"ended with {code}"]
     faults += faults_of(path, steps)
@@ -177,7 +177,7 @@ def faults_of_restarts(zygote: Zygote, path: str, options: dict[str, Any]) -> li
     faults += [] if job.wait() == 0 else [job.complaints()]
     faults += faults_of(path, sorted(set(told)))
     faults += [] if state_of(open_store(path)) == "finished" else ["not finished"]
-    # Without `resume` each of them begins anew.
+    # Without `resume` each of them starts from scratch.
     if (told.count(0) == 1) != options["resume"]:
         faults.append(f"steps {told}")
     return faults
@@ -191,7 +191,7 @@ def test_a_second_sigterm_ends_the_process_at_once(
         job = zygote.start(ending_jobs.slow_end, str(tmp_path / how), how)
         job.until("ready")
         job.send(signal.SIGTERM)
-        # The store has been asked to write, and never answers.
+        # The store has a pending write, and never answers.
         job.until("writing")
         job.send(signal.SIGTERM)
         codes.append(job.wait())

@@ -1,4 +1,4 @@
-"""A footer of somebody else ends no process: whoever makes a run can seal what he likes."""
+"""A forged footer crashes no process: the author of a run can compute valid checksums."""
 
 from __future__ import annotations
 

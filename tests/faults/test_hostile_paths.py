@@ -1,4 +1,4 @@
-"""A run of somebody else is read, shown, exported and gone on with inside of its own directory."""
+"""A hostile run is read, shown, exported and resumed inside its own directory only."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def sound_run(run: Path) -> None:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """What belongs to somebody: a run, and files of the names that a run has."""
+    """Files of the user: a run, and files with names that a run has."""
     place = tmp_path / "outside"
     sound_run(place / "run")
     hostile.write_index(place / "run", hostile.scalar_rows([SECRET, f"{SECRET} loss"]))

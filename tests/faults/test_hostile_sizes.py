@@ -1,4 +1,4 @@
-"""A run of somebody else takes no more memory and time than is said, whatever it claims to hold."""
+"""A hostile run takes no more memory and time than documented, whatever it declares."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def long_text(column: str) -> bytes:
 
 
 def claimed_values() -> bytes:
-    """An index file one of whose pages says that it holds more values than the group has rows."""
+    """An index file with a page that declares more values than the group has rows."""
     data = bytearray(encode_index(rows_of(5)))
     # Thrift's compact protocol: an integer as first field, its varint, zigzag.
     at = data.index(b"\x15\x0a\x15", 4)

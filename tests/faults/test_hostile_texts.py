@@ -1,4 +1,4 @@
-"""Texts of somebody else's run reach the terminal, HTML, CSV and the log as texts only."""
+"""Strings of a hostile run reach the terminal, HTML, CSV and the log escaped."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def shown(arguments: Sequence[str]) -> bytes:
         while piece := os.read(terminal, 1 << 16):
             written += piece
     except OSError:
-        pass  # nobody has the other end any more
+        pass  # the other end is closed
     os.close(terminal)
     os.waitpid(child, 0)
     return written

@@ -51,7 +51,7 @@ def told(process: subprocess.Popen[str]) -> dict[str, Any]:
 def grown(samples: list[dict[str, float]], what: str, first: int = 1) -> float:
     """By how much something has grown after it was warm.
 
-    The least of three samples: what waits, and what that leaves behind, comes and goes.
+    The least of three samples, because pending data, and what it allocates, vary.
     """
     values = [each[what] for each in samples]
     return min(values[-3:]) - min(values[first : first + 3])
@@ -67,7 +67,7 @@ def most_segments(seconds: float, weight: int, flushes: int) -> int:
 
 
 def cost(*results: dict[str, Any]) -> str:
-    """What a step takes of the training thread, in the last tenth beside the first.
+    """The time of a step in the training thread, in the last tenth relative to the first.
 
     Of several jobs the one in the middle: a tenth of a short job is a few seconds of a machine that
     others use, too.

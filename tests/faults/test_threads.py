@@ -56,7 +56,7 @@ def test_two_threads_train_two_models_with_one_hook(
     lines = zygote.run(thread_jobs.two_models, str(tmp_path), steps)
     trial = Trial(str(tmp_path), wait_seconds=0)
     damages = check_run(LocalStore(tmp_path)).damages
-    # Each forward is a step, whoever makes it.
+    # Each forward pass is a step, in any thread.
     expected = list(range(2 * steps))
     fine = trial.steps() == expected and "same True" in lines and "failed None" in lines
     tally.add(8, "steps of two threads with one hook", 2 * steps, len(trial.steps()) if fine else 0)

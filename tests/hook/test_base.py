@@ -1,4 +1,4 @@
-"""The hook of a framework that is numpy: the pipeline without anybody's callbacks."""
+"""A hook for NumPy: the pipeline without the callbacks of a framework."""
 
 from __future__ import annotations
 

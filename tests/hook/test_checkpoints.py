@@ -76,7 +76,7 @@ def test_files_of_sagemaker_and_metadata_json_are_not_checkpoints(tmp_path: Path
     write(tmp_path / "model.pt")
     assert look(directory, 3) == 3
     (tmp_path / "model.pt").unlink()
-    # Nothing is left to go on from.
+    # There is no checkpoint left to resume from.
     assert look(directory, 4) is None
 
 
@@ -171,7 +171,7 @@ def test_directory_change_finds_steps_shorter_than_the_file_clock(
 
 
 class Clock:
-    """Stands in for the module `time`: it goes on by what something is said to take."""
+    """A fake `time` module: it advances by the given duration of each operation."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0

@@ -43,6 +43,6 @@ def test_hook_closed_while_another_thread_opens_the_run(tmp_path: Path) -> None:
         hook.close()
     other.join(60)
     assert not other.is_alive()
-    # Nobody would close it any more.
+    # Nothing would close it any more.
     assert hook._pipeline.run.output is None
     NumpyHook(str(tmp_path / "run")).close()

@@ -59,7 +59,7 @@ def test_message_about_lost_steps_is_bounded() -> None:
 
 
 def failing_hook(path: Path, steps: int) -> NumpyHook:
-    """A hook that saves every second step, and whose saving fails after some steps."""
+    """A hook that saves every second step and fails to save after some steps."""
     hook = NumpyHook(path, save_config={"save_interval": 2})
     for _ in range(steps):
         hook.run(loss=np.float32(1))

@@ -1,4 +1,4 @@
-"""Jobs that go on: behind what the run holds, at a checkpoint, at a step set by hand."""
+"""Resumed jobs: after the last step of the run, at a checkpoint, at a step set by the user."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RankedAdapter(NumpyAdapter):
 
 
 def run(hook: NumpyHook, modes: list[ModeKeys], offset: float = 0.0) -> None:
-    """Makes steps whose loss says which step it is."""
+    """Run steps with the step number as loss."""
     for mode in modes:
         hook.set_mode(mode)
         hook.run(loss=np.float32(hook.step + 1 + offset))
@@ -75,7 +75,7 @@ def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-# ---- behind what the run holds
+# ---- after the last step of the run
 
 
 @FORMATS
@@ -387,7 +387,7 @@ def test_job_resumes_after_its_checkpoint(tmp_path: Path, checkpoints: Path, for
     run(hook, [TRAIN] * 5)
     save_checkpoint(checkpoints, hook)
     run(hook, [EVAL] * 2)
-    # By now it must be in the run: nobody saves it again. Of format v1 the next one may be, too.
+    # It must be in the run by now: it is not saved again. In format v1 the next one may be, too.
     steps = create_trial(str(out)).tensor("loss").steps()
     assert steps in ([0, 2, 4], [0, 2, 4, 5][: None if format == "v1" else 3])
     assert entries_of(checkpoints) == [

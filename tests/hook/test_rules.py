@@ -307,7 +307,7 @@ def test_workers_stop_at_the_same_step() -> None:
     assert request.at_step is not None
     assert request.at_step > 101
     assert (request.rule, request.step, request.tensor) == ("NonFinite", 90, "x")
-    # Another worker hears of it, and waits for the step.
+    # Another worker receives it, and waits for the step.
     others = StepCounter()
     other = HookRules(None, HookOptions(), store, others)
     other._on_request(request)
@@ -354,7 +354,7 @@ def test_first_worker_chooses_the_step_of_a_stop_request() -> None:
     store = MemoryStore()
     (chief, steps), (other, _) = a_job(store, 2, chief=True), a_job(store, 2, chief=False)
     steps.advance()
-    # The other one hears of it first, and waits for what the first one says.
+    # The other one receives it first, and waits for the step that the first one chooses.
     assert not other._on_request(StopRequest("enough", rule="Mine"))
     assert other.request is None
     assert chief._on_request(StopRequest("enough", rule="Mine"))
@@ -395,7 +395,7 @@ def test_rate_counts_steps_and_not_their_numbers() -> None:
     chief._listener.close()
     chief._listener._thread.join()
     chief._listener.interval = 1.0
-    # Training that goes on from a model of 8,000 rounds.
+    # Training that continues from a model of 8,000 rounds.
     chief._measured = (time.monotonic() - 1, 0)
     steps.advance(8000)
     chief._measure_rate()

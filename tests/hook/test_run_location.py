@@ -196,7 +196,7 @@ class TestWorkers:
         lock = WriterLock(store, CHIEF.name)
         lock.take()
         before = list(store.list())
-        # The lock is this process's: asked for from another one.
+        # The lock is held by this process: checked from another one.
         pid = os.fork()
         if not pid:
             os._exit(0 if free(store, SECOND, overwrite=True) is False else 1)

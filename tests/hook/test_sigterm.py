@@ -1,4 +1,4 @@
-"""Whose handler of SIGTERM there is; tests/faults/test_endings.py sends the signal."""
+"""Which SIGTERM handler is installed; tests/faults/test_endings.py sends the signal."""
 
 from __future__ import annotations
 

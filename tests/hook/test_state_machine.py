@@ -48,7 +48,7 @@ class NumpyDriver:
         given = {name.replace("/", "__"): array.copy() for name, array in steps}
         hook.run(**given)
         for array in given.values():
-            # Training goes on to use the memory.
+            # Training continues to use the memory.
             array.fill(-1)
         return steps
 

@@ -92,7 +92,7 @@ def test_counter_goes_back_to_an_earlier_step() -> None:
     steps.set_mode(EVAL)
     assert steps.advance() == Step(5, EVAL, 1)
     steps.go_to(7)
-    # Now those are another job's steps: the mode that was the last goes on.
+    # Now those are the steps of another job: the last mode continues.
     assert steps.mode_steps == {GLOBAL: 7, TRAIN: 3, EVAL: 3}
     steps.go_to(-1)
     assert (steps.step, steps.mode_steps[EVAL], steps.current()) == (-1, -1, Step(0, EVAL, 0))

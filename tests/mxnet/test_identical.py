@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NEVER = smd.SaveConfig(save_interval=1000, start_step=999)
 REDUCED = smd.ReductionConfig(reductions=["min", "max", "std"], norms=["l1"], abs_norms=["l2"])
-# What is asked of a hook that saves every second step.
+# The collections of a hook that saves every second step.
 ASKED: dict[str, dict[str, Any]] = {
     "nothing": {"save_config": NEVER},
     "losses": {"save_all": False},
@@ -100,7 +100,7 @@ def test_training_is_the_same_whatever_is_saved(
     given = {"save_config": smd.SaveConfig(save_interval=2), **ASKED[asked]}
     hooked = run_script(script, Watch(every_step(tmp_path, **given)))
     assert_same_end(bare, hooked)
-    # The hook had something to do, or nothing, as it was asked.
+    # The hook had something to save, or nothing, as configured.
     assert hooked.watch.hook is not None
     saved = hooked.watch.hook.stats().saved_steps
     assert (saved > 0) == (asked != "nothing")
@@ -165,7 +165,7 @@ def test_scheduled_copies_have_the_values_at_scheduling_time(tmp_path: Path, int
 
 
 def test_stale_gradient_marks_of_mxnet_are_kept(tmp_path: Path) -> None:
-    """Trainers refuse a second step without a backward; copies must not hide that."""
+    """Trainers reject a second step without a backward pass; copies must not hide that."""
     net = perceptron(in_units=5)
     net.initialize()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore=None)

@@ -98,7 +98,7 @@ def loading(watch: Watch, epochs: int, threads: bool) -> None:
     watch.register_loss(loss)
     digest = hashlib.sha256()
     for _ in range(epochs):
-        # Anew in each epoch, as scripts do: each forks its workers.
+        # Again in each epoch, as scripts do: each forks its workers.
         loader = gluon.data.DataLoader(
             Numbers(), batch_size=4, num_workers=2, thread_pool=threads, timeout=TIMEOUT
         )
@@ -148,7 +148,7 @@ def main(how: str, out_dir: str, steps: str) -> None:
     if how == "interrupt":
         # A process that was started in the background ignores it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        # In this thread: one of MXNet's own would not be asked.
+        # In this thread: a thread of MXNet would not be counted.
         signal.raise_signal(signal.SIGINT)
     if how == "in forward":
 
@@ -337,7 +337,7 @@ def test_training_may_run_in_a_thread(tmp_path: Path) -> None:
 
 
 def train_in_turns(watches: list[Watch], steps: int, clips: bool = False) -> list[Any]:
-    """Two nets train in two threads that take turns inside of every step.
+    """Two nets train in two threads that take turns inside every step.
 
     The one clears its gradients, or clips them before it uses them, then the other runs its
     backward: an order that threads may always come in, made certain.
@@ -394,7 +394,7 @@ def test_two_nets_train_in_two_threads_with_two_hooks(tmp_path: Path, clips: boo
 
 
 def test_two_nets_train_in_two_threads_with_one_hook(tmp_path: Path) -> None:
-    """Whose step it is cannot be known; that training goes on as ever can."""
+    """Which step it belongs to cannot be known; training must continue unchanged."""
     expected = [numbers(each).tobytes() for each in train_in_turns([Watch(), Watch()], 5)]
     hook = every_step(tmp_path)
     found = train_in_turns([Watch(hook), Watch(hook)], 5)

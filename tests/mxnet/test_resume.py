@@ -1,4 +1,4 @@
-"""Trainings with Gluon that go on in a run that was there before."""
+"""Gluon training that resumes an existing run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules beside a training with MXNet: what they need is saved, and they can stop it."""
+"""Rules during training with MXNet: what they require is saved, and they can stop it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_parameters_excluded_from_training(tmp_path: Path) -> None:
     train(hook, net, 30)
     hook.close()
     trial = smd.create_trial(hook.out_dir)
-    # Somebody froze them: they are named, and nobody is told of them.
+    # They are frozen on purpose: they are recorded, and are no finding.
     assert set(trial.collections()["frozen_parameters"].tensor_names) == {
         "net_dense0_weight", "net_dense0_bias",
     }  # fmt: skip

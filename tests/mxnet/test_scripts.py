@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-# MXNet says so of a net that is hybridized with anybody's hooks on it, and of symbols.
+# MXNet warns about a hybridized net with hooks, and about symbols.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:(?s).*is being hybridized while still having:UserWarning"),
     pytest.mark.filterwarnings("ignore:Cannot decide type:UserWarning"),
@@ -101,7 +101,7 @@ class Nested(nn.Block):
 
 
 class Scaled(nn.HybridBlock):
-    """Has parameters of its own, and a constant, beside a child."""
+    """Has its own parameters and a constant, and a child."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -536,7 +536,7 @@ def test_all_ways_to_run_a_backward_pass(tmp_path: Path, how: str) -> None:
             elif how == "heads":
                 autograd.backward(values, [nd.arange(4), nd.ones(4)])
             else:
-                # The gradients of a step are those of its last backward.
+                # The gradients of a step are those of its last backward pass.
                 values[0].backward(retain_graph=True)
                 values[1].backward()
             watch.saw_gradients()
@@ -568,7 +568,7 @@ def test_backward_imported_by_name_is_observed(tmp_path: Path) -> None:
 
 
 def test_autograd_grad_is_not_a_backward_pass(tmp_path: Path) -> None:
-    """`autograd.grad` leaves what parameters have; a gradient penalty then goes backward."""
+    """`autograd.grad` does not change gradients of parameters; a gradient penalty then does."""
 
     def script(watch: Watch) -> list[Any]:
         net = nn.Dense(1, in_units=5)
@@ -594,7 +594,7 @@ def test_autograd_grad_is_not_a_backward_pass(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("when", ["after update", "before update", "by hand", "in the store"])
 def test_backward_pass_of_another_net_is_ignored(tmp_path: Path, when: str) -> None:
-    """A step without a backward of its own has no gradients, and a step's own are kept."""
+    """A step without its own backward pass has no gradients, and a step's own are kept."""
 
     def script(watch: Watch) -> list[Any]:
         net, other, loss = known_shapes(), perceptron(prefix="other_"), SoftmaxLoss()
@@ -603,7 +603,7 @@ def test_backward_pass_of_another_net_is_ignored(tmp_path: Path, when: str) -> N
         watch.register(net)
         store: dict[str, Any] = {}
         if when == "in the store":
-            # Given by name, it is left out where there is one device.
+            # Passed by name, it is skipped if there is one device.
             store = {"kvstore": mx.kv.create("local"), "update_on_kvstore": True}
         trainer = sgd(net, **store)
 
@@ -621,12 +621,12 @@ def test_backward_pass_of_another_net_is_ignored(tmp_path: Path, when: str) -> N
             if number != 1:
                 watch.backward(value)
                 for each in net.collect_params().values():
-                    # As scripts clip them; the backward of another net must not show this.
+                    # As scripts clip them; the backward pass of another net must not show this.
                     each.grad()[:] *= 0.5
                 if when != "before update":
                     update()
                     net.collect_params().zero_grad()
-            # A net that nobody registered, as a teacher or a second job of the script.
+            # A net that is not registered, such as a teacher or a second job of the script.
             with autograd.record():
                 value = loss(other(x), y)
             value.backward()
@@ -660,7 +660,7 @@ def gan(watch: Watch) -> list[Any]:
         trainers = trainers or [sgd(generator), sgd(discriminator)]
         trainers[1].step(4)
         if watch.witness:
-            # The generator had no part in that backward.
+            # The generator had no part in that backward pass.
             names = [name for name in watch.seen[watch.step] if "gradient/generator" in name]
             for name in names:
                 del watch.seen[watch.step][name]
@@ -925,7 +925,7 @@ def test_saving_loading_exporting_and_summaries(
             values.append(value)
         return [*parameters(net), *values]
 
-    # A summary is a forward too.
+    # A summary is a forward pass too.
     assert len(check_script(script, tmp_path / "run").watch.seen) == 7
     assert "Dense" in capsys.readouterr().out
 
@@ -1107,7 +1107,7 @@ def test_row_sparse_parameter_is_skipped(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def test_a_block_may_be_registered_together_with_a_part_of_it(tmp_path: Path) -> None:
-    """Each forward of each is a step, as when they were apart; all blocks are seen."""
+    """Each forward pass of each is a step, as when they were separate; all blocks are saved."""
 
     def script(watch: Watch) -> list[Any]:
         net = normed()
@@ -1167,7 +1167,7 @@ def test_a_net_that_calls_itself(tmp_path: Path) -> None:
 def test_blocks_called_outside_the_registered_forward_are_not_seen(
     tmp_path: Path, failing: bool
 ) -> None:
-    """Also where the forward before ended with an exception."""
+    """Also if the previous forward pass ended with an exception."""
     net, gate = nn.Sequential(), Gate()
     with net.name_scope():
         net.add(nn.Dense(6, in_units=5), gate)
@@ -1336,7 +1336,7 @@ def test_an_exception_in_the_backward_pass_is_the_scripts_own(tmp_path: Path) ->
     assert not any(name.startswith("gradient/") for name in seen[1])
 
 
-# ---- schedules and what is asked for
+# ---- save schedules and collections
 
 
 def test_schedules_reductions_and_collections(tmp_path: Path) -> None:
@@ -1466,7 +1466,7 @@ def test_another_library_observes_backward_passes_too(
 
 @pytest.fixture(autouse=True)
 def mxnet_as_it_was() -> Iterator[None]:
-    """A test leaves neither a replaced backward nor another array mode."""
+    """A test leaves neither a replaced backward function nor another array mode."""
     before = nd.NDArray.backward, autograd.backward
     yield
     mx.npx.reset_np()

@@ -350,7 +350,7 @@ def test_the_collections_file_has_every_collection_resolved(tmp_path: Path, form
 
 
 class Late(nn.Module):
-    """Calls one of its parts only from its third forward on."""
+    """Calls one of its parts only from its third forward pass on."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The demo runs, tells what it should, and stops when it is told to."""
+"""The demo runs, prints what it should, and stops on request."""
 
 from __future__ import annotations
 

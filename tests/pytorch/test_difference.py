@@ -1,4 +1,4 @@
-"""Two trainings that go apart: the first difference is where they do."""
+"""Two training runs that diverge: the first difference is where they do."""
 
 from __future__ import annotations
 

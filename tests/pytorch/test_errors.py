@@ -1,4 +1,4 @@
-"""When saving fails: training goes on, or is told, as the user asked."""
+"""When saving fails: training continues, or an error is raised, as configured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY = smd.SaveConfig(save_interval=1)
 
 
 def in_the_way(out_dir: Path, folder: str = "events") -> Path:
-    """A directory in which no such folder can be made: a file stands where it would be."""
+    """A directory that cannot be created: a file has its path."""
     out_dir.mkdir(exist_ok=True)
     (out_dir / folder).write_text("in the way")
     return out_dir
@@ -87,7 +87,7 @@ def test_lost_steps_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         model(torch.ones(1, 3)).sum().backward()
         if number == 1:
             hook.flush()
-            # The directory is gone, and a file stands in its place.
+            # The directory is gone, and a file has its path.
             (tmp_path / "run").rename(tmp_path / "elsewhere")
             (tmp_path / "run").write_text("in the way")
     hook.close()
@@ -132,7 +132,7 @@ def test_on_error_raise_raises_in_training(tmp_path: Path) -> None:
     )
     with pytest.raises(WriteFailed, match="could not write"):
         training(hook, flush=True)
-    # Said once: training may catch it and go on.
+    # Raised once: training may catch it and continue.
     training(hook, flush=True)
     hook.close()
 
@@ -173,7 +173,7 @@ def test_exception_of_the_script_is_not_hidden(
 
 
 class Odd(torch.Tensor):
-    """A tensor that cannot be copied; training never asks for that."""
+    """A tensor that cannot be copied; training never copies it."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -43,7 +43,7 @@ def check(names: list[str]) -> None:
         "CrossEntropyLoss_output_0",
     ]  # fmt: skip
     assert between[0] == "Sequential_input_0"
-    # Autograd goes backwards: the last layer's gradients come first.
+    # Autograd starts at the end: the gradients of the last layer come first.
     layers = [name.removeprefix("gradient/Sequential_").partition(".")[0] for name in gradients]
     assert layers == ["2", "2", "0", "0"]
 

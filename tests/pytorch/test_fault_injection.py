@@ -1,4 +1,4 @@
-"""The fault gym: every fault is found by the rule meant for it; nothing where nothing is wrong."""
+"""The fault-injection suite: every fault is found by its rule; healthy jobs have no finding."""
 
 from __future__ import annotations
 

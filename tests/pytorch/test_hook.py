@@ -55,7 +55,7 @@ def net() -> Net:
 
 
 def step(model: nn.Module, loss: nn.Module | None = None, seed: int = 0) -> torch.Tensor:
-    """One forward and backward."""
+    """One forward and backward pass."""
     generator = torch.Generator().manual_seed(seed)
     output = model(torch.randn(5, 4, generator=generator))
     value: torch.Tensor = output.square().mean()
@@ -703,7 +703,7 @@ def test_modes_count_their_own_steps(tmp_path: Path, net: Net) -> None:
     assert trial.mode_modestep(7) == (EVAL, 2)
     assert trial.global_step(EVAL, 1) == 6
     assert trial.tensor("Net_fc1.bias").steps(EVAL) == [0, 1, 2]
-    # Backward ran in every mode.
+    # The backward pass ran in every mode.
     assert trial.tensor("gradient/Net_fc1.bias").steps() == [0, 1, 2, 4]
 
 

@@ -220,7 +220,7 @@ def test_get_collection_without_changes_has_no_effect(tmp_path: Path) -> None:
 
 def test_cache_of_changing_parts_is_bounded(tmp_path: Path) -> None:
     class Experts(nn.ModuleList):
-        """As many linear layers as a step asks for."""
+        """As many linear layers as a step requests."""
 
         def forward(self, x: torch.Tensor, chosen: list[int]) -> torch.Tensor:
             return torch.stack([self[number](x).sum() for number in chosen]).sum()

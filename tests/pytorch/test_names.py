@@ -60,7 +60,7 @@ def save_call(tmp_path: Path, model: nn.Module, *args: Any, **kwargs: Any) -> Tr
     hook.close()
     trial = smd.create_trial(tmp_path)
     for name in trial.tensor_names():
-        # Counting begins anew at every step.
+        # The numbering starts again at every step.
         assert trial.tensor(name).steps() == [0, 1], name
     return trial
 
@@ -90,7 +90,7 @@ class Plain:
 
 @dataclasses.dataclass
 class ModelOutput(OrderedDict):  # type: ignore[type-arg]
-    """As the outputs of transformers are: a dict whose fields are its items."""
+    """Like the outputs of transformers: a dict with its fields as items."""
 
     logits: Any = None
     hidden: Any = None

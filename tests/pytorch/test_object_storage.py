@@ -218,7 +218,7 @@ def test_nothing_is_lost_in_an_outage(
     trial = create_trial(url)
     assert contents(trial) == truth
     assert trial.loaded_all_steps
-    # Somebody is told when it begins and when it ends.
+    # The start and the end of an outage are logged.
     told, ended = log_of(caplog)
     assert told.startswith(f"{url} ")
     assert "trying again for up to 900 seconds" in told
@@ -228,7 +228,7 @@ def test_nothing_is_lost_in_an_outage(
 def test_truncated_responses(
     proxy: Unreliable, url: str, hasty: None, truth: dict[tuple[str, int], bytes]
 ) -> None:
-    # What was asked for is done, and nobody hears of it.
+    # The request succeeds, and nothing is logged.
     hook = hook_of(url)
 
     def begin() -> None:

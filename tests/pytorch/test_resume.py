@@ -44,7 +44,7 @@ def train(place: Path, way: str, format: str, kills: int, processes: int = 1) ->
 
 @pytest.fixture(scope="module")
 def in_peace(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """What the run holds of a job that nobody killed."""
+    """The contents of the run of a job that was not killed."""
     known: dict[tuple[str, str, int], dict[str, Any]] = {}
 
     def of(way: str, format: str, processes: int = 1) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rules beside a real training: what they are fed with, and how they stop it."""
+"""Rules during real training: which tensors they get, and how they stop it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Net(nn.Module):
 
 
 class Script:
-    """A small training; `poisoned_at` is the step whose backward brings NaN."""
+    """A small training job; `poisoned_at` is the step with NaN in its backward pass."""
 
     def __init__(self, poisoned_at: int = -1, kind: type = torch.optim.Adam) -> None:
         torch.manual_seed(0)
@@ -143,7 +143,7 @@ def test_bad_gradients_never_reach_the_weights(tmp_path: Path, kind: type, every
     trial = create_trial(str(tmp_path))
     finding = trial.findings()[0]
     assert (finding.rule, finding.step) == ("NonFinite", 20)
-    # Backward goes from the loss to the input: the poison sits between fc2 and fc1.
+    # The backward pass goes from the loss to the input: the NaN is between fc2 and fc1.
     assert finding.tensor in ("gradient/Net_fc1.weight", "gradient/Net_fc1.bias")
     assert stopped.value.tensor == finding.tensor
 

@@ -118,7 +118,7 @@ def test_the_script_of_the_page_in_the_job_of_the_page(tmp_path: Path) -> None:
 
 
 def test_rules_in_the_job_stop_it(sagemaker_job: Job) -> None:
-    """The job of the page, whose script divides by zero."""
+    """The job of the page, with a script that divides by zero."""
     _, job, _ = shown("json")
     parameters = json.loads(job)["HookParameters"]
     sagemaker_job.configure({**parameters, "save_interval": "1"})

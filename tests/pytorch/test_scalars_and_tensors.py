@@ -259,7 +259,7 @@ def test_a_tensor_is_saved_at_the_step_of_the_call(tmp_path: Path) -> None:
     script = Script(tmp_path, save_config=smd.SaveConfig(save_interval=2))
     for number in range(5):
         script.step()
-        # After backward, when the next step is nearer than the last.
+        # After the backward pass, when the next step is nearer than the last.
         script.hook.save_tensor("x", torch.full((2, 3), number))
     tensor = script.end().tensor("x")
     assert tensor.steps() == [0, 2, 4]

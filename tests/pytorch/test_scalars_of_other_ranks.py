@@ -22,7 +22,7 @@ WAITING = {
 
 
 class OnDevice(torch.Tensor):
-    """A tensor that records what is asked of it."""
+    """A tensor that records its calls."""
 
     asked: list[str]
 

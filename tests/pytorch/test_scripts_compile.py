@@ -263,7 +263,7 @@ def test_a_model_compiled_by_inductor_trains_the_same_and_saves_its_gradients(
         hook = hook_of(tmp_path / "gradients", include_collections=["weights", "gradients"])
         assert_same_end(bare, run_script(script, Watch(hook)))
         torch._dynamo.reset()
-        # Where activations are saved the forward runs eagerly: the same but for rounding.
+        # If activations are saved, the forward pass runs eagerly: the same except for rounding.
         everything = run_script(script, Watch(hook_of(tmp_path / "all", save_all=True)))
     for one, other in zip(bare.state[0].values(), everything.state[0].values(), strict=True):
         torch.testing.assert_close(one, other)

@@ -182,7 +182,7 @@ def test_hooks_of_the_script_still_work(tmp_path: Path) -> None:
         optimizer = sgd(model)
         for _ in range(4):
             step(watch, model, optimizer)
-        # The witness asks for gradients once more.
+        # The witness computes gradients once more.
         assert calls == ["forward", "pre", *["backward"] * (1 + watch.witness)] * 4
         return [model]
 
@@ -214,7 +214,7 @@ def test_global_module_hooks_still_work(
 
 
 class Straight(torch.autograd.Function):
-    """Rounds forward, passes gradients straight through."""
+    """Rounds in the forward pass, passes gradients straight through."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:

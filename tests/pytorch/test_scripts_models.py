@@ -216,7 +216,7 @@ def test_a_model_that_calls_another_registered_model_trains_and_its_gradients_ar
     truth = run_script(script, Watch(witness=True))
     assert_same_end(bare, run_script(script, Watch(every_step(tmp_path))))
     trial = create_trial(str(tmp_path))
-    # The outer forward begins a step, the inner one the next.
+    # The outer forward pass begins a step, the inner one the next.
     assert trial.steps() == [0, 1, 2, 3, 4, 5]
     for number in (1, 3, 5):
         for name in ("gradient/Student_body.weight", "Student_body.weight", "Teacher_0.weight"):
@@ -395,7 +395,7 @@ def test_inputs_that_the_script_changes_after_the_forward_pass_are_saved_as_they
     check_script(script, tmp_path)
 
 
-# ---- recomputed forwards
+# ---- recomputed forward passes
 
 
 class Blocks(nn.Module):

@@ -238,7 +238,7 @@ def test_backward_passes_of_several_forward_passes_belong_to_the_last_step(tmp_p
 
 
 def test_a_gradient_penalty_trains_and_is_saved(tmp_path: Path) -> None:
-    """Two backwards, the first through `torch.autograd.grad(create_graph=True)` to the inputs."""
+    """Two backward passes, one by `torch.autograd.grad(create_graph=True)` to the inputs."""
 
     def script(watch: Watch) -> Iterable[nn.Module]:
         model = Net()
@@ -488,7 +488,7 @@ def test_lazy_modules_are_saved_after_their_initialization(tmp_path: Path) -> No
             optimizer.zero_grad()
             watch.backward(loss)
             if number == 0 and watch.witness:
-                # Before their first forward there was nothing to watch.
+                # Before their first forward pass there was nothing to observe.
                 for name in [name for name in watch.seen[0] if name.startswith("gradient")]:
                     watch.forget(name)
             optimizer.step()

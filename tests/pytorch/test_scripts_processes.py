@@ -388,7 +388,7 @@ def test_removing_one_model_leaves_the_other_registered(tmp_path: Path) -> None:
         x, y = batch()
         loss = functional.cross_entropy(other(model(x)), y)
         if number == 1:
-            # Between the forward of both and the backward.
+            # Between the forward passes of both and the backward pass.
             handle.remove()
         loss.backward()
     assert hooks_left(model) == []
@@ -456,7 +456,7 @@ class OutOfMemory(RuntimeError):
 
 
 class Refusing(nn.Module):
-    """Raises when it is told to, deep inside."""
+    """Raises on request, deep inside."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -70,7 +70,7 @@ def test_a_tensor_that_is_delivered_twice_counts_once() -> None:
 
 @pytest.mark.parametrize("raw", [False, True])
 def test_every_step_has_its_own_values(tmp_path: Path, raw: bool) -> None:
-    """Parameters hold the number of the step; publishing and saving go on side by side."""
+    """Parameters have the number of the step as value; publishing and saving run in parallel."""
     model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(10)])
     config = ReductionConfig(reductions=["min", "max"], save_raw_tensor=raw)
     hook = Hook(
@@ -93,7 +93,7 @@ def test_every_step_has_its_own_values(tmp_path: Path, raw: bool) -> None:
     hook.close()
     trial = create_trial(str(tmp_path))
     for name in trial.tensor_names():
-        # A gradient belongs to the step that its backward comes in: that of the forward before.
+        # A gradient belongs to the step of its backward pass: that of the last forward pass.
         shift = 1 if name.startswith("gradient/") else 0
         for reduction in ("min", "max"):
             steps, values = trial.tensor(name).series(reduction)

@@ -139,7 +139,7 @@ def test_stats_are_formatted_on_one_line(tmp_path: Path) -> None:
     assert "\n" not in text
 
 
-# ---- reading while training goes on
+# ---- reading during training
 
 
 @pytest.mark.parametrize("format", ["v1", "v2"])

@@ -1,4 +1,4 @@
-"""A SageMaker job whose hook is made without an `out_dir` has TensorBoard files too."""
+"""A SageMaker job with a hook without an `out_dir` has TensorBoard files too."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def check_raw(trial: Trial, name: str, tensor: torch.Tensor, step: int = 0) -> N
 
 
 class Passes(nn.Module):
-    """Returns what it is given, through a part whose output is saved."""
+    """Returns its input, through a part with a saved output."""
 
     def __init__(self, function: Callable[..., Any] = lambda x: x) -> None:
         super().__init__()
@@ -428,7 +428,7 @@ def test_tensors_overwritten_by_training_keep_their_saved_value(tmp_path: Path) 
 
 
 class Skips(nn.Module):
-    """Has an output without memory beside one with."""
+    """Has one output without memory, and one with memory."""
 
     def __init__(self, odd: Callable[[], torch.Tensor]) -> None:
         super().__init__()
@@ -590,7 +590,7 @@ def test_later_changes_do_not_affect_a_captured_tensor() -> None:
 
 
 def to_torch(array: Array) -> torch.Tensor:
-    """A tensor with the values of an array; torch knows nothing of ml_dtypes."""
+    """A tensor with the values of an array; torch does not support ml_dtypes."""
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
     return torch.from_numpy(array.copy())

@@ -37,7 +37,7 @@ class Classifier(nn.Module):
 
 
 class Regressor(lightning.LightningModule):
-    """A module whose forward is called in training and not in validation."""
+    """A module with a `forward` that is called in training and not in validation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ def test_lightning(tmp_path: Path) -> None:
     validated = losses_of(trial, "scalar/val_loss", modes.EVAL)
     assert validated[-1] == logged
     assert trial.tensor("layer_output_0").steps(mode=modes.TRAIN) == list(range(6))
-    # Its forward is not called there; its parts are.
+    # Its `forward` is not called there; its parts are.
     assert trial.tensor("layer_output_0").steps(mode=modes.EVAL) == [0, 1]
     assert trial.tensor("Regressor_output_0").steps(mode=modes.EVAL) == []
     weight = trial.tensor("Regressor_layer.weight")

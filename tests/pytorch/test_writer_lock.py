@@ -1,4 +1,4 @@
-"""One live process per worker of a run; what a crashed one leaves behind is in nobody's way."""
+"""One live process per worker of a run; a crashed process does not block the next one."""
 
 from __future__ import annotations
 

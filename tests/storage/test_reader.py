@@ -65,7 +65,7 @@ def values(reader: RunReader, tensor: str = "x") -> list[float]:
 
 
 class RemoteStore(MemoryStore):
-    """Memory that claims to be far away, and remembers what was asked of it."""
+    """A memory store that counts as remote and records its requests."""
 
     parallel = 4
     remote = True
@@ -210,7 +210,7 @@ def test_damaged_collections(store: Store, data: bytes) -> None:
 
 
 def craft(store: Store, event_file: str | None, **fields: Any) -> RunReader:
-    """A run whose index, sound in itself, points where it should not."""
+    """A run with an intact index that refers to wrong locations."""
     row = IndexRow(0, ModeKeys.TRAIN, 0, "x", 1.0, 0, dtype="float64", shape=(3,))
     row.event_file, row.offset, row.length, row.checksum = event_file, 0, 100, 1
     for name, value in fields.items():
@@ -291,7 +291,7 @@ def test_locations_without_a_record_are_rejected(store: Store, fields: dict[str,
 
 
 def test_the_event_files_of_two_runs_swapped(store: Store) -> None:
-    """Both files are sound and of the same length; the index knows better."""
+    """Both files are intact and of the same length; the index detects the swap."""
     other = MemoryStore()
     write(store, range(2))
     write(other, range(2), value=50.0)
@@ -541,7 +541,7 @@ def test_reading_while_another_process_writes(tmp_path: Path, format: str) -> No
 def _polls(reader: RunReader, writer: SpawnProcess) -> Iterator[None]:
     finished = False
     while not finished:
-        # A writer that died without an end would be waited for in vain.
+        # A writer that crashed without an end marker would be waited for.
         finished = reader.finished() or not writer.is_alive()
         reader.refresh()
         yield

@@ -1,4 +1,4 @@
-"""The names of runs: files of another run do not speak for this one."""
+"""Run IDs: files of another run are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to stop a job: what is asked for arrives, whatever else lies in the files."""
+"""Stop requests: they arrive, whatever else is in the files."""
 
 from __future__ import annotations
 

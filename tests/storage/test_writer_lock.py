@@ -34,7 +34,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has the claim on worker_0."""
+    """Another process that holds the lock of worker_0."""
     process = subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -265,7 +265,7 @@ def test_writer_starts_while_a_reader_checks(
         fcntl.flock(looking, fcntl.LOCK_SH | fcntl.LOCK_NB)
         with pytest.raises(SMDebugRuntimeError, match="another live process"):
             claim.take()
-        # Whoever looks is gone before the writer has lost its patience.
+        # The reader is gone before the writer stops waiting.
         monkeypatch.setattr(
             "smdebug.storage.writer_lock.time.sleep",
             lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN),

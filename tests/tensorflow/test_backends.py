@@ -107,7 +107,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 
 
 def check_same(program: Program, name: str) -> None:
-    """The two trainings came to the very same, bit by bit."""
+    """The two training runs have the same results, bit by bit."""
     bare, hooked = program.truth(f"{name}_bare"), program.truth(f"{name}_hooked")
     for one, other in zip(bare["final"], hooked["final"], strict=True):
         assert one.tobytes() == other.tobytes()

@@ -37,7 +37,7 @@ TRAIN, EVAL, PREDICT = smd.modes.TRAIN, smd.modes.EVAL, smd.modes.PREDICT
 KERNEL, GRADIENT = "first/weights/first/kernel:0", "gradients/first/kernelGrad"
 LIMIT = 100
 
-# Keras asks numpy 2 in the way of numpy 1.
+# Keras calls numpy 2 in the way of numpy 1.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
     pytest.mark.filterwarnings(SEED_WARNING),
@@ -54,7 +54,7 @@ def batches(rows: int = 12, seed: int = 1) -> tuple[Array, Array]:
 
 
 def build(seed: int = 3, names: tuple[str, str] = ("first", "last"), graph: bool = False) -> Any:
-    """A model; it runs eagerly, which takes less time than to trace it, unless told."""
+    """A model; by default it runs eagerly, which takes less time than tracing."""
     keras.utils.set_random_seed(seed)
     model = keras.Sequential(
         [
@@ -204,7 +204,7 @@ def test_steps_continue_across_fit_evaluate_and_predict(tmp_path: Path) -> None:
     predict(model, both)
     fit(model, both, 2)
     evaluate(model, both)
-    # Nobody counts what runs without the hook.
+    # Batches without the hook are not counted.
     fit(model)
     evaluate(model)
     fit(model, both)
@@ -306,7 +306,7 @@ def test_default_hook_saves_losses_and_metrics_every_500_steps(
     # And what the epoch came to.
     assert steps_of(trial, "loss") == steps_of(trial, "mae") == [0, 500, 502]
     assert hook.has_default_configuration()
-    # Nothing of the model's step is needed: nobody looks into it.
+    # Nothing of the model's step is needed: it is not instrumented.
     assert traces == plain
 
 
@@ -452,7 +452,7 @@ def test_everything_is_there_when_fit_returns(tmp_path: Path, format: str) -> No
     trial = smd.create_trial(tmp_path)
     witness.check(trial)
     assert not trial.loaded_all_steps
-    # Asked to look now: a question soon after a slow look is answered from what is known.
+    # Forces a refresh: soon after a slow refresh, answers come from the cache.
     evaluate(model, [hook, witness])
     trial.refresh_data()
     witness.check(trial)
@@ -715,7 +715,7 @@ def test_after_an_exception_in_a_callback(
         fit(plain, [At(moment, fail, 0)])
     with pytest.raises(error):
         fit(model, [hook, At(moment, fail, 0)][::order])
-    # Somebody goes on in the notebook.
+    # As in the next cell of a notebook.
     fit(plain)
     fit(model)
     evaluate(plain)
@@ -890,7 +890,7 @@ def test_two_hooks_on_one_model(tmp_path: Path) -> None:
     fit(plain, epochs=2, **more)
     fit(model, [first, second], 2, **more)
     first.close()
-    # The one that is left goes on.
+    # The remaining one continues.
     fit(plain)
     fit(model, [first, second])
     second.close()

@@ -38,7 +38,7 @@ LAYERS = ["first/inputs", "first/outputs", "last/inputs", "last/outputs"]
 DATA = ["inputs", "labels", "predictions"]
 LOGS = ["batch", "epoch", "loss", "mae"]
 
-# Keras asks numpy 2 in the way of numpy 1.
+# Keras calls numpy 2 in the way of numpy 1.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
     pytest.mark.filterwarnings(SEED_WARNING),
@@ -283,7 +283,7 @@ def test_a_layer_is_added(tmp_path: Path, inputs: Any, outputs: Any, expected: l
 
 
 class Two(keras.Model):
-    """Two parts that have a layer of the same name each, and one whose name ends like it."""
+    """Two parts with a layer of the same name each, and one with a name that ends like it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -510,7 +510,7 @@ def test_a_collection_that_names_nothing_is_rejected_in_fit(tmp_path: Path) -> N
     hook = smd.KerasHook(tmp_path, include_collections=["mine"])
     with pytest.raises(InvalidCollectionConfiguration, match=r"\bmine\b"):
         fit(build(), [hook])
-    # It can be mended, and then goes on.
+    # It can be corrected, and then continues.
     hook.get_collection("mine").include("outputs")
     fit(build(), [hook])
     hook.close()

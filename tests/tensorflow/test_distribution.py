@@ -117,7 +117,7 @@ def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """Models and trainings of other kinds."""
+    """Other kinds of models and training."""
     folder = tmp_path_factory.mktemp("kinds")
     names = ["idle", "dropout", "words", "own", "eagerly", "loop", "central"]
     names += [] if KERAS_3 else ["together"]
@@ -159,7 +159,7 @@ def started(mirrored: Program, kinds: Program, workers: list[Program]) -> None:
 
 
 def assert_same(first: Truth, second: Truth) -> None:
-    """The two trainings came to the very same, bit by bit."""
+    """The two training runs have the same results, bit by bit."""
     assert len(first["final"]) == len(second["final"]) > 0
     for one, other in zip(first["final"], second["final"], strict=True):
         assert one.tobytes() == other.tobytes()
@@ -306,7 +306,7 @@ def test_a_job_on_two_devices_that_was_terminated_is_started_again(tmp_path: Pat
         np.testing.assert_array_equal(value, truth["steps"][step]["after"][0])
 
 
-# ---- other kinds of models and trainings
+# ---- other kinds of models and training
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ keras: Any = tf.keras
 EVERY = smd.SaveConfig(save_interval=1)
 INSIDE = ["weights", "gradients", "layers", "inputs", "outputs"]
 
-# Keras asks numpy 2 in the way of numpy 1.
+# Keras calls numpy 2 in the way of numpy 1.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
     pytest.mark.filterwarnings(SEED_WARNING),
@@ -31,7 +31,7 @@ pytestmark = [
 
 
 def in_the_way(out_dir: Path, folder: str = "events") -> Path:
-    """A directory in which no such folder can be made: a file stands where it would be."""
+    """A directory that cannot be created: a file has its path."""
     out_dir.mkdir(exist_ok=True)
     (out_dir / folder).write_text("in the way")
     return out_dir
@@ -127,7 +127,7 @@ def test_lost_steps_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if batch == 1:
                 hook.flush()
-                # The directory is gone, and a file stands in its place.
+                # The directory is gone, and a file has its path.
                 (tmp_path / "run").rename(tmp_path / "elsewhere")
                 (tmp_path / "run").write_text("in the way")
 
@@ -159,7 +159,7 @@ def test_on_error_raise_raises_in_fit(tmp_path: Path) -> None:
     model = build()
     with pytest.raises(WriteFailed, match="could not write"):
         fit(model, hook, Flushing(hook))
-    # Said once: training may catch it and go on.
+    # Raised once: training may catch it and continue.
     fit(model, hook)
     hook.close()
     assert "FunctionProxy" not in type(model.train_function).__name__
@@ -235,7 +235,7 @@ def test_invalid_configuration_raises_with_any_on_error(tmp_path: Path, on_error
 
 
 def model_of(step: Any, **options: Any) -> Any:
-    """A model whose step is a function of the model, of Keras's own step and of the data."""
+    """A model with a step that is a function of the model, the step of Keras and the data."""
 
     class Own(keras.Sequential):
         def train_step(self, batch: Any) -> Any:

@@ -54,7 +54,7 @@ DATA = ["inputs", "labels", "predictions"]
 
 
 def make(optimizer: Any = "sgd", kind: Any = sequential, **options: Any) -> Any:
-    """A model that begins with the same weights at every call; XLA only where it is asked for."""
+    """A model that starts with the same weights at every call; XLA only on request."""
     seeded()
     return compiled(kind(), optimizer, **{"jit_compile": False, **options})
 
@@ -79,7 +79,7 @@ def steps(trial: Any, name: str, mode: Any = modes.TRAIN) -> list[int]:
 def assert_inside(
     trial: Any, step: int, weights: list[Array], x: Array, y: Array, **options: Any
 ) -> None:
-    """Everything that is inside of a train step, computed again."""
+    """All tensors inside a train step, computed again."""
     model = copy_of(weights)
     for name, expected in zip(GRADIENTS, own_gradients(model, x, y, **options), strict=True):
         np.testing.assert_allclose(value(trial, name, step), expected, rtol=1e-5, atol=1e-7)
@@ -689,7 +689,7 @@ def test_eagerly(tmp_path: Path) -> None:
             assert_forward(trial, step, model, rows_of(step, 20)[0], mode)
 
 
-# ---- several trainings with one hook
+# ---- several training runs with one hook
 
 
 def test_a_new_optimizer_of_the_same_kind(tmp_path: Path) -> None:

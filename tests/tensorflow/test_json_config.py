@@ -1,4 +1,4 @@
-"""Hooks that a JSON config describes: what it says, and what a training then saves."""
+"""Hooks created from a JSON config, and what they save in training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KERNEL, BIAS = "dense/weights/dense/kernel:0", "dense/weights/dense/bias:0"
 GRADIENT = "gradients/dense/kernelGrad"
 STEPS = 25
 
-# Keras asks numpy 2 in the way of numpy 1.
+# Keras calls numpy 2 in the way of numpy 1.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
     pytest.mark.filterwarnings(SEED_WARNING),
@@ -40,7 +40,7 @@ pytestmark = [
 def json_config_file(
     tmp_path: Path, hook: Any = None, collections: Any = None, name: str = "job.json", **more: Any
 ) -> Path:
-    """Writes a JSON config whose run goes to `tmp_path / "run"`."""
+    """Write a JSON config of a run in `tmp_path / "run"`."""
     content = {"LocalPath": str(tmp_path / "run"), **more}
     if hook is not None:
         content["HookParameters"] = hook

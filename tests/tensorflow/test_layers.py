@@ -54,7 +54,7 @@ def check_names(model: Any) -> ModelNames:
     return names
 
 
-# ---- numbers behind names
+# ---- numbers after names
 
 
 @given(st.dictionaries(st.integers(), st.sampled_from(["a", "a_1", "a_1_1", "a_2", "b"])))
@@ -95,7 +95,7 @@ def test_a_variable_without_a_model() -> None:
     assert variable_name(tf.Variable(1.0, name="alone")) == "alone"
     layer = dense("mine")
     layer.build((None, 2))
-    # Keras 2 tells only what is inside of the layer.
+    # Keras 2 reports only what is inside the layer.
     assert variable_name(layer.kernel) in ("mine/kernel", "kernel")
 
 
@@ -279,7 +279,7 @@ def test_names_in_any_model(name: str, inside: list[Any]) -> None:
     model = build((name, inside))
     model(tf.ones((1, 2)))
     names = check_names(model)
-    # Made again, they are the same: a run that goes on has the names of the one before.
+    # Created again, they are the same: a resumed run has the names of the one before.
     again = ModelNames(model)
     assert [each.name for each in again.weights] == [each.name for each in names.weights]
     for each in names.weights:
@@ -296,7 +296,7 @@ def test_names_in_any_model(name: str, inside: list[Any]) -> None:
 
 
 def of_model(name: str) -> set[str]:
-    """The collections whose regexes a name matches."""
+    """The collections with regexes that match a name."""
     return {
         key
         for key, regexes in KERAS_COLLECTIONS.items()

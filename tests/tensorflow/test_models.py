@@ -758,7 +758,7 @@ def test_several_updates_in_one_step(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_trained_by_another_class(tmp_path: Path) -> None:
-    """A wrapper whose own call never runs has no predictions, and everything else."""
+    """A wrapper with a `call` that never runs has no predictions, and everything else."""
 
     class Distilled(keras.Model):  # type: ignore[misc, unused-ignore]
         def __init__(self) -> None:
@@ -794,11 +794,11 @@ def test_a_model_that_is_trained_by_another_class(tmp_path: Path) -> None:
     assert {"student/first/outputs", "teacher/first/outputs"} <= run.names()
 
 
-# ---- functions inside of functions
+# ---- functions inside functions
 
 
 class Branches(Subclassed):
-    """Layers inside of a `tf.function`, a condition and a loop."""
+    """Layers inside a `tf.function`, a condition and a loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -861,7 +861,7 @@ def test_model_inside_a_function(tmp_path: Path) -> None:
 
 
 class SparseInside(Subclassed):
-    """A step inside of a `tf.function` of its own, with a sparse gradient in it."""
+    """A step inside its own `tf.function`, with a sparse gradient in it."""
 
     def __init__(self) -> None:
         super().__init__()

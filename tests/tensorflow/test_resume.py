@@ -1,4 +1,4 @@
-"""Trainings with Keras that go on in a run that was there before."""
+"""Keras training that resumes an existing run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 keras: Any = tf.keras
-# Keras asks numpy 2 in the way of numpy 1.
+# Keras calls numpy 2 in the way of numpy 1.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
     pytest.mark.filterwarnings(SEED_WARNING),
@@ -36,7 +36,7 @@ def build() -> Any:
 
 
 def fit(model: Any, hook: Any, epochs: int) -> None:
-    """Trains and evaluates; of `epoch`, which counts anew in every call, nothing is compared."""
+    """Train and evaluate; `epoch`, which restarts in every call, is not compared."""
     x = features()
     model.fit(
         x, labels(x), batch_size=BATCH, epochs=epochs, shuffle=False, verbose=0,

@@ -1,4 +1,4 @@
-"""Rules over Keras trainings with and without faults: while they run, and afterwards."""
+"""Rules over Keras training with and without faults: during training, and afterwards."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 keras: Any = tf.keras
 EVERY = smd.SaveConfig(save_interval=1)
 TRAIN, EVAL = smd.modes.TRAIN, smd.modes.EVAL
-# More than anybody waits for: such a training ends because it is stopped.
+# More than a test can wait for: such training ends only because it is stopped.
 MANY = 100_000
 
-# Keras asks numpy 2 in the way of numpy 1.
+# Keras calls numpy 2 in the way of numpy 1.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
     pytest.mark.filterwarnings(SEED_WARNING),
@@ -170,7 +170,7 @@ def test_dead_relus(tmp_path: Path, kind: str, faulty: bool) -> None:
     assert trial.tensor_names(collection="relu_output") == expected
     if faulty:
         assert hook.findings()[0].tensor == expected[0]
-    # Judged, not passed over.
+    # Evaluated, not skipped.
     (outcome,) = hook.rule_report().outcomes
     assert outcome.status == ("found" if faulty else "passed")
 

@@ -70,7 +70,7 @@ def test_fit(sagemaker_job: Job, way: str) -> None:
 
 
 def test_the_end_of_an_epoch_is_written_once(sagemaker_job: Job) -> None:
-    """In format v1 a step that is added to is written anew, with all that it has."""
+    """In format v1 a step that is added to is written again as a whole."""
     sagemaker_job.configure(PARAMETERS, COLLECTIONS)
     sagemaker_job.run(JOBS / "train_keras.py", "get_hook", flags=FLAGS, **QUIET)
     again = sorted(path.name for path in sagemaker_job.tensors.rglob("*.again"))

@@ -261,7 +261,7 @@ def test_strings_are_saved_and_invalid_utf8_is_not(tmp_path: Path) -> None:
 
 
 class Asking(SessionHook):
-    """Keeps what it told the session to fetch."""
+    """Keeps the fetches it requested from the session."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.asked: list[Any] = []
@@ -407,7 +407,7 @@ def test_a_rule_ends_the_loop(tmp_path: Path, mode: Any) -> None:
 
 
 def everything_random(hook: SessionHook | None) -> tuple[Any, list[Any]]:
-    """A training with all that has a state; returns the train operation and what to look at."""
+    """A training graph with all kinds of state; returns the train operation and what to read."""
     v1.set_random_seed(3)
     data = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).shuffle(12, seed=1).repeat()
     images, labels = v1.data.make_one_shot_iterator(data.batch(5)).get_next()
@@ -647,7 +647,7 @@ def test_any_fetches_of_a_run(tmp_path: Path) -> None:
     with v1.train.MonitoredTrainingSession(hooks=[hook]) as session:
         for fetches, feed in kinds:
             session.run(fetches, feed)
-        # An intermediate value that is fed: what is behind it is not run.
+        # An intermediate value that is fed: its inputs are not run.
         assert session.run(net.logits, {net.hidden: np.ones((1, 3))}).shape == (1, 2)
     trial = trial_of(hook)
     assert trial.tensor("relu:0").steps() == list(range(7))

@@ -1,4 +1,4 @@
-"""Tapes in training loops of one's own, outside of `tf.function`: each tape is a step."""
+"""Tapes in custom training loops, outside `tf.function`: each tape is a step."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_set_gradients_takes_pairs_and_refuses_gradients_of_nothing(tmp_path: Pa
 
 
 def test_the_same_gradients_given_twice_are_one_tensor(tmp_path: Path) -> None:
-    """Scripts written for another version hand over what the tape has told already."""
+    """Scripts for smdebug 1.0 hand over what the tape has already reported."""
     model = make_model()
     hook = make_hook(tmp_path)
     hook.register_model(model)
@@ -519,7 +519,7 @@ def test_a_tape_that_is_entered_again_begins_another_step(tmp_path: Path) -> Non
 
 def test_wrapped_tape_keeps_its_identity_and_type(tmp_path: Path) -> None:
     class Own(tf.GradientTape):
-        """Somebody's own kind of tape."""
+        """A custom tape class."""
 
         asked = 0
 
@@ -1192,7 +1192,7 @@ def test_a_finding_raises_before_the_next_step(tmp_path: Path) -> None:
         run()
     assert hook.closed
     assert len(steps) == hook.step + 1
-    # The loop may go on; nothing is saved any more.
+    # The loop may continue; nothing is saved any more.
     with hook.wrap_tape(tf.GradientTape()) as tape:
         loss = w * w
     assert tape.gradient(loss, w).numpy() == 2.0

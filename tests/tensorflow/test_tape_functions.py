@@ -1,4 +1,4 @@
-"""Tapes inside of `tf.function`: traced once, a step whenever the function runs."""
+"""Tapes inside `tf.function`: traced once, a step whenever the function runs."""
 
 from __future__ import annotations
 
@@ -696,7 +696,7 @@ def test_control_flow_inside_an_observed_layer_is_still_rewritten(tmp_path: Path
 
 
 def test_gradients_inside_a_branch_are_saved(tmp_path: Path) -> None:
-    """A step that is left out when the loss is not finite."""
+    """A step that is skipped when the loss is not finite."""
     hook = make_hook(tmp_path)
     w = tf.Variable(2.0, name="w")
 
@@ -1047,7 +1047,7 @@ def test_types_of_numbers_are_kept(tmp_path: Path, dtype: str) -> None:
 
 @pytest.fixture(scope="module")
 def mirrored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Trainings on two devices, in a process of its own: TensorFlow starts with its devices."""
+    """Training on two devices, in a separate process: TensorFlow starts with its devices."""
     path = tmp_path_factory.mktemp("mirrored")
     done = subprocess.run(
         [sys.executable, str(PROGRAMS / "tape_mirrored.py"), str(path)],

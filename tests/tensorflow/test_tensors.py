@@ -291,7 +291,7 @@ def test_ragged_and_sparse_tensors_are_not_saved_and_do_no_harm(tmp_path: Path) 
 
 
 def raw(variable: Any) -> Any:
-    """The variable of TensorFlow inside of one of Keras."""
+    """The variable of TensorFlow inside one of Keras."""
     return getattr(variable, "_value", variable)
 
 

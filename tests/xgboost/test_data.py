@@ -59,7 +59,7 @@ def write_csv(path: Path, values: Array = VALUES, labels: Array = LABELS, end: s
 
 
 def write_libsvm(path: Path, values: Array = VALUES, labels: Any = LABELS) -> Path:
-    """Writes rows of `label index:value`; what is NaN is left out."""
+    """Write rows of `label index:value`; NaN is omitted."""
     rows = [
         " ".join([str(label), *(f"{at}:{v}" for at, v in enumerate(row) if not math.isnan(v))])
         for label, row in zip(labels, values, strict=True)
@@ -87,7 +87,7 @@ def explain(
     params: Any = None,
     **options: Any,
 ) -> tuple[Trial, Any]:
-    """A training whose hook is given the same as train_data and as validation_data."""  # fmt: skip
+    """Train with a hook that has the same train_data and validation_data."""  # fmt: skip
     hook = smd.Hook(
         out_dir, save_config=EVERY, include_collections=EXPLAINED, train_data=given,
         validation_data=given, **options,
@@ -279,7 +279,7 @@ def test_categories_mean_the_same_whatever_their_numbers(
 
 
 def test_categories_without_names(tmp_path: Path) -> None:
-    # XGBoost takes numbers for categories, too, when it is told so.
+    # XGBoost accepts numbers as categories, too, on request.
     values = np.stack([np.arange(ROWS) % 4, VALUES[:, 0]], axis=1)
     for number, kind in enumerate([xgboost.DMatrix, xgboost.QuantileDMatrix]):
         matrix = kind(values, LABELS, feature_types=["c", "float"], enable_categorical=True)
@@ -462,7 +462,7 @@ def test_files_of_other_libraries(tmp_path: Path, write: Callable[[Path], str]) 
 
 
 def test_the_name_of_a_file_does_not_decide_what_it_is(tmp_path: Path) -> None:
-    # As XGBoost itself has it: the content type is told, not guessed.
+    # As in XGBoost: the content type is given, not guessed.
     path = write_libsvm(tmp_path / "rows.csv")
     trial, model = explain(tmp_path / "run", (path, "libsvm"))
     assert_explains(trial, model, xgboost.DMatrix(VALUES, LABELS))

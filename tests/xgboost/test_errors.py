@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from smdebug.trials import Trial
 
 EVERY = smd.SaveConfig(save_interval=1)
-# What a hook of this framework can save beside metrics.
+# What a hook of this framework can save besides metrics.
 ALL = [
     "hyperparameters", "losses", "labels", "predictions", "feature_importance", "average_shap",
     "full_shap", "trees",
@@ -486,7 +486,7 @@ WIDE = """
 def test_data_with_too_many_features_does_not_crash_the_process(
     tmp_path: Path, columns: int, classes: int
 ) -> None:
-    # XGBoost itself writes to memory that is not its own when it is asked: hence a process.
+    # XGBoost itself writes to memory that is not its own in this case: hence a process.
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(WIDE), str(tmp_path / "run"), str(columns),
          str(classes)],
@@ -732,7 +732,7 @@ def test_an_exception_in_another_callback(
     hook.flush()
     hook.close()
     trial = smd.create_trial(tmp_path / "run")
-    # All rounds that the hook was told of.
+    # All rounds that were reported to the hook.
     ended = {"before": 3, "after": 3 if first else 4, "end": 5}[when]
     assert_saved(trial, ALL, ended)
     assert messages(caplog) == []
@@ -756,7 +756,7 @@ BAD_TRAININGS: dict[str, dict[str, Any]] = {
 
 
 def outcome(hook: smd.Hook | None, case: dict[str, Any]) -> tuple[type[BaseException], str]:
-    """What comes out of a training: the class of the exception, and what it says."""
+    """The result of training: the class of the exception, and its message."""
     rows = matrix()
     options = dict(case)
     if "labels" in options:
@@ -776,7 +776,7 @@ def test_errors_of_xgboost_come_out_unchanged(
 ) -> None:
     hook = hook_for_all(tmp_path / "run")
     assert outcome(hook, BAD_TRAININGS[case]) == outcome(None, BAD_TRAININGS[case])
-    # It is not for the hook to speak of them.
+    # The hook need not report them.
     assert messages(caplog) == []
     # And the next training, of which all is well, is saved.
     model = data.train(hook, 3, data=matrix())
@@ -1028,7 +1028,7 @@ def test_metrics_may_have_any_name(folder: Path, data_set: str, names: list[str]
     )  # fmt: skip
     every = {f"{data_set}-{name}" for name in [*names, "logloss"]}
     assert set(trial.tensor_names(collection="metrics")) == every
-    # Which are losses is a matter of words; nothing that has none of these is left out.
+    # Losses are found by name; a metric without any of these names is a loss.
     words = "auc|map|ndcg|pre|acc|recall|f1|r2|std|score"
     certain = {name for name in every if not re.search(words, name, re.IGNORECASE)}
     assert certain <= set(trial.tensor_names(collection="losses")) <= every
@@ -1038,7 +1038,7 @@ def test_metrics_may_have_any_name(folder: Path, data_set: str, names: list[str]
 
 
 def in_the_way(out_dir: Path, name: str) -> Path:
-    """A directory in which no such folder can be made: a file stands where it would be."""
+    """A directory that cannot be created: a file has its path."""
     out_dir.mkdir()
     (out_dir / name).write_text("in the way")
     return out_dir

@@ -1,4 +1,4 @@
-"""Hooks that a JSON config describes: what it says, and what a training then saves."""
+"""Hooks created from a JSON config, and what they save in training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROUNDS = 25
 def json_config_file(
     tmp_path: Path, hook: Any = None, collections: Any = None, name: str = "job.json", **more: Any
 ) -> Path:
-    """Writes a JSON config whose run goes to `tmp_path / "run"`."""
+    """Write a JSON config of a run in `tmp_path / "run"`."""
     content = {"LocalPath": str(tmp_path / "run"), **more}
     if hook is not None:
         content["HookParameters"] = hook
@@ -170,7 +170,7 @@ def test_get_hook_reads_the_json_config_of_the_environment(
         # All rounds are of mode GLOBAL: what is said of others has no effect.
         ({"train.save_interval": 1, "eval.save_interval": 2}, None, [0, 10, 20], [0, 10, 20]),
         (None, {"train.save_interval": 1}, [0, 10, 20], [0, 10, 20]),
-        # A null takes back what the hook says.
+        # A null resets the value of the hook.
         ({"save_interval": 5}, {"save_interval": None}, [0, 5, 10, 15, 20], [0, 10, 20]),
         ({"save_interval": None}, None, [0, 10, 20], [0, 10, 20]),
         # Off.

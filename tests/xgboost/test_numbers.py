@@ -51,7 +51,7 @@ class Recorder(TrainingCallback):
 
 @dataclass
 class Run:
-    """A training: what was saved of it, and what XGBoost says."""
+    """A training run: what was saved, and what XGBoost returns."""
 
     trial: Trial
     booster: Any
@@ -572,7 +572,7 @@ def test_the_round_that_early_stopping_ends_with_is_saved(tmp_path: Path) -> Non
     data, other = matrix(ROWS), matrix(60, seed=9)
     hook = smd.Hook(tmp_path, save_all=True, save_config=EVERY, validation_data=other)
     recorder, result = Recorder(), dict[str, Any]()
-    # It comes before the hook, which is not asked after the round that it ends with.
+    # It comes before the hook, which is not called after the round that it ends with.
     stop = EarlyStopping(rounds=2, data_name="other", save_best=True)
     booster = train(
         hook, 60, {**BINARY, "learning_rate": 1.0}, data, evals=[(other, "other")],
@@ -667,7 +667,7 @@ def test_data_that_the_model_was_not_trained_on(tmp_path: Path) -> None:
 
 
 def saved_margins(run: Run, values: dict[str, Array]) -> list[float]:
-    """Goes down the saved trees with every row, as whoever reads them would."""
+    """Go down the saved trees with every row, as a reader would."""
     trees = [run.at(step, "trees/") for step in run.trial.steps()]
     return [_saved_margin(trees, values, row) for row in range(len(values["real"]))]
 
@@ -802,7 +802,7 @@ def test_rows_with_named_categories(tmp_path: Path, caplog: pytest.LogCaptureFix
     for step, model in enumerate(run.models):
         check_shap(run, model, sliced, step, chosen(len(values), 33))
     assert "shap" not in caplog.text
-    # What the codes of its categories stand for cannot be had from a matrix of quantiles.
+    # The meaning of category codes is not available from a quantile matrix.
     whole = xgboost.QuantileDMatrix(values, target, enable_categorical=True)
     run = save(tmp_path / "whole", BINARY, whole, 3, hook_options=given)
     assert run.trial.tensor_names(regex="shap") == []
@@ -943,7 +943,7 @@ def test_other_hyperparameters_are_saved_as_text(tmp_path: Path, value: Any, exp
 # ---- what it costs
 
 
-# What a model is asked, and what for.
+# The queries of a model, and their purposes.
 ASKED = {
     "predict": "predictions",
     "get_score": "scores",
@@ -952,7 +952,7 @@ ASKED = {
 
 
 class Calls(TrainingCallback):
-    """Counts what a model is asked, and passes it on; comes before the hook."""
+    """Counts the queries of a model, and passes them on; comes before the hook."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._calls: list[tuple[str, int]] = []
@@ -975,7 +975,7 @@ class Calls(TrainingCallback):
         return False
 
     def of(self, what: str) -> list[int]:
-        """The rounds after which something was asked, once for every time."""
+        """The rounds after which the model was queried, once for every query."""
         return [number for each, number in self._calls if each == what]
 
     @property

@@ -198,7 +198,7 @@ def test_a_hook_is_a_callback_of_xgboost(tmp_path: Path) -> None:
     assert issubclass(smd.Hook, xgboost.callback.TrainingCallback)
     model = data.train(rounds=1)
     hook = smd.Hook(tmp_path / "run")
-    # What XGBoost asks of callbacks: the model back, and whether to end.
+    # What XGBoost expects of callbacks: the model back, and whether to end.
     assert hook.before_training(model) is model
     assert hook.before_iteration(model, 0, {}) is False
     assert hook.after_iteration(model, 0, {"train": {"rmse": [1.0]}}) is False

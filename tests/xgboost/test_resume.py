@@ -1,4 +1,4 @@
-"""Trainings that go on from a model, in a run that was there before."""
+"""Training that continues from a model, in an existing run."""
 
 from __future__ import annotations
 

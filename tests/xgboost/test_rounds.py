@@ -1,4 +1,4 @@
-"""Which training a hook is at work for, and what it lets go of."""
+"""Which training run a hook serves, and what it releases."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_metric_that_is_first_measured_later_is_saved_and_watched(tmp_path: Pa
     hook = smd.Hook(tmp_path / "watched", save_config=config, include_collections=["trees"])
     train(hook, 15, custom_metric=later, params={**BINARY, "disable_default_eval_metric": 1})
     hook.close()
-    # Round 0, and the one at which the metric was not a number: the tenth that was asked.
+    # Round 0, and the one at which the metric was NaN: the tenth evaluation.
     assert smd.create_trial(str(tmp_path / "watched")).tensor("trees/Node").steps() == [0, 12]
 
     rounds, calls = iter(range(100)), iter(range(100))

@@ -1,4 +1,4 @@
-"""Rules over real trainings with and without the faults they look for, and how they stop them."""
+"""Rules over real training with and without faults, and how they stop it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parents[2]
 EVERY = smd.SaveConfig(save_interval=1)
 REGRESSION = {"objective": "reg:squarederror", "max_depth": 3, "nthread": 1, "base_score": 0.0}
-# More than anybody waits for: such a training ends because it is stopped.
+# More than a test can wait for: such training ends only because it is stopped.
 MANY = 1_000_000
 # A hang is a failure, not a wait.
 TIMEOUT = 40
@@ -50,7 +50,7 @@ CHEAP = ["losses", "labels", "predictions", "feature_importance", "trees"]
 
 @dataclass
 class Fault:
-    """A training: what it is given, beside the rules."""
+    """A training run: its arguments, besides the rules."""
 
     data: Callable[[], Any]
     params: dict[str, Any] = field(default_factory=lambda: BINARY)
@@ -189,7 +189,7 @@ def outcomes(tmp_path: Path, rule: Any, fault: Fault, how: str) -> tuple[Outcome
     """What becomes of a rule, in a hook or afterwards."""
     options = dict(fault.options)
     if "custom_metric" in options:
-        # Counted anew in every training.
+        # Counted again in every training run.
         options["custom_metric"] = options["custom_metric"]()
     given = Fault(fault.data, fault.params, fault.rounds, fault.validation, options)
 
@@ -411,7 +411,7 @@ def test_rules_about_trees_and_kinds_of_boosters(tmp_path: Path, booster: str, s
 
 
 def sharp(out_dir: Path, **options: Any) -> smd.Hook:
-    """A hook that stops every training whose trees have branches."""
+    """A hook that stops every training run with trees that have branches."""
     return smd.Hook(
         out_dir, rules=["TreeDepth:depth=2"], on_finding="stop", flush_seconds=0.05, **options
     )
@@ -439,7 +439,7 @@ def test_a_rule_ends_boosting(tmp_path: Path, caplog: pytest.LogCaptureFixture, 
     assert_stopped(hook, caplog)
     history = result["train"]["logloss"]
     assert 0 < len(history) < MANY
-    # As if so many rounds had been asked for.
+    # As if this many rounds had been requested.
     early = EarlyStopping(rounds=MANY, save_best=True)
     bare = train(None, len(history), callbacks=[early])
     assert booster.save_raw("json") == bare.save_raw("json")
@@ -456,7 +456,7 @@ def test_training_after_a_stop_is_not_stopped(
 ) -> None:
     hook = sharp(tmp_path / "first")
     booster = train(hook, MANY, callbacks=[Limit()])
-    # The hook has ended; training with it goes on to its end and is not saved.
+    # The hook has ended; training with it continues to its end and is not saved.
     assert train(hook, 7).num_boosted_rounds() == 7
     caplog.clear()
     rounds = booster.num_boosted_rounds()
@@ -507,7 +507,7 @@ def test_an_estimator_is_stopped(
 
 
 class Limit(TrainingCallback):
-    """Has a training fail that should have been stopped long ago."""
+    """Fail training that should have been stopped long ago."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -567,7 +567,7 @@ def test_stop_request_from_another_process(
 
 
 class Until(TrainingCallback):
-    """Ends a training after some time."""
+    """Ends training after some time."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -625,7 +625,7 @@ def test_nothing_can_be_stopped_before_an_update(tmp_path: Path) -> None:
 
 @pytest.fixture
 def posted(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, queue.Queue[Any]]]:
-    """The address of a server on loopback, and what it was told."""
+    """The address of a server on loopback, and what it received."""
     monkeypatch.setenv("no_proxy", "*")
     told: queue.Queue[Any] = queue.Queue()
 

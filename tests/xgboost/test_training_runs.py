@@ -1,4 +1,4 @@
-"""Trainings of all kinds with a hook beside them, and the lives that a hook may have."""
+"""Training of all kinds with a hook, and the lifecycles of a hook."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parents[2]
 # A hang is a failure, not a wait.
 TIMEOUT = 60
-# XGBoost hangs in a forked child whose parent has used several threads of OpenMP.
+# XGBoost hangs in a forked child if its parent has used several threads of OpenMP.
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
 _NUMBERS = itertools.count()
 
@@ -236,7 +236,7 @@ def test_a_second_fresh_training_overwrites_nothing(
     trial = create_trial(str(tmp_path))
     history = [*first["train"]["logloss"], *second["train"]["logloss"]]
     assert course(trial, "train-logloss") == dict(enumerate(history))
-    # The steps go on; the trees are the second model's own.
+    # The steps continue; the trees are the second model's own.
     assert list(tree_numbers(trial).values()) == [[0], [1], [2], [3], [0], [1], [2]]
     assert "steps from 4 on" in caplog.text
 
@@ -268,7 +268,7 @@ def test_no_rounds_at_all(tmp_path: Path) -> None:
     assert create_trial(str(tmp_path)).steps() == [0, 1]
 
 
-# XGBoost wants to be told of updaters less directly.
+# XGBoost wants updaters to be set less directly.
 @pytest.mark.filterwarnings("ignore:.*updater.*:UserWarning")
 def test_trees_that_are_updated_are_saved_as_they_become(tmp_path: Path) -> None:
     params = {**BINARY, "process_type": "update", "updater": "refresh"}
@@ -288,11 +288,11 @@ def test_trees_that_are_updated_are_saved_as_they_become(tmp_path: Path) -> None
         np.testing.assert_allclose(saved, covers.loc[step], rtol=1e-5)
 
 
-# ---- beside other callbacks
+# ---- with other callbacks
 
 
 def stopping(kind: str, hook: Any, **options: Any) -> dict[str, Any]:
-    """The arguments of a training that stops early, with the hook at different places."""
+    """The arguments of training that stops early, with the hook at different positions."""
     early = EarlyStopping(rounds=3, data_name="validation", **options)
     hooks = [] if hook is None else [hook]
     if kind == "before":
@@ -355,7 +355,7 @@ def test_another_callback_ends_training(tmp_path: Path, place: str, moment: str)
         rounds = 4 if moment == "before" else 5
         assert booster.num_boosted_rounds() == rounds
         assert create_trial(str(tmp_path)).steps() == list(range(rounds))
-        # What goes on from there is the model's next round, and the next step.
+        # Continued training starts with the model's next round, and the next step.
         train(hook, 2, xgb_model=booster)
     trial = create_trial(str(tmp_path))
     assert tree_numbers(trial) == {step: [step] for step in range(rounds + 2)}
@@ -372,7 +372,7 @@ def test_training_that_fails_keeps_the_rounds_before(tmp_path: Path) -> None:
         result: dict[str, Any] = {}
         train(hook, 2, evals_result=result)
     trial = create_trial(str(tmp_path))
-    # Round 3 took place, but nobody told the hook.
+    # Round 3 ran, but the hook was not called.
     assert trial.steps()[:3] == [0, 1, 2]
     saved = list(course(trial, "train-logloss").values())
     assert saved[-2:] == result["train"]["logloss"]
@@ -867,7 +867,7 @@ def test_user_scalars_belong_to_their_round(tmp_path: Path) -> None:
         hook.save_scalar("after", 8)
     trial = create_trial(str(tmp_path))
     assert course(trial, "scalar/before") == {0: 7}
-    # The callbacks come before the hook: that of round 2 is asked when round 1 is the last.
+    # The callbacks come before the hook: that of round 2 is called when round 1 is the last.
     assert course(trial, "scalar/during") == {1: 0, 3: 1, 11: 2}
     assert course(trial, "scalar/after") == {11: 8}
     assert trial.tensor("train-logloss").steps() == [0, 10]
@@ -987,7 +987,7 @@ def test_a_run_in_a_bucket(bucket: str) -> None:
 
 
 def put_in_the_way(out_dir: Path) -> None:
-    """The directory is gone, and a file stands in its place."""
+    """The directory is gone, and a file has its path."""
     out_dir.rename(out_dir.with_name("elsewhere"))
     out_dir.write_text("in the way")
 
@@ -1084,7 +1084,7 @@ def test_on_error_raise_raises_the_failure_of_a_source(tmp_path: Path) -> None:
 
 
 class Meet(TrainingCallback):
-    """Has trainings in several threads make each half of a round at the same time."""
+    """Have training runs in several threads run each half of a round at the same time."""
 
     def __init__(self, barrier: threading.Barrier) -> None:
         super().__init__()
@@ -1166,7 +1166,7 @@ def test_a_forked_child_saves_nothing_and_leaves_the_run_alone(tmp_path: Path) -
         env=ENVIRONMENT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    # Forked when the hook was made, in the middle of a training, and after it.
+    # Forked when the hook was created, in the middle of training, and after it.
     moments = ["made", "training", "trained"]
     assert done.stdout.splitlines() == [f"{moment} ended with 0" for moment in moments]
     assert done.stderr.count("this hook saves nothing") == 3

@@ -76,7 +76,7 @@ class Jobs:
         return self._folder / name
 
     def told(self, name: str) -> list[Any]:
-        """What XGBoost told each worker."""
+        """What XGBoost returned to each worker."""
         paths = [self.path(name) / f"told_{rank}.json" for rank in range(WORLD)]
         return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
@@ -99,7 +99,7 @@ def assert_same_models(jobs: Jobs, name: str, other: str) -> None:
 
 
 def assert_metrics(jobs: Jobs, name: str, workers: list[str], steps: Any = range(ROUNDS)) -> None:
-    """Every worker saved the metrics that XGBoost told it."""
+    """Every worker saved the metrics that XGBoost returned to it."""
     trial, told = jobs.trial(name), jobs.told(name)
     assert trial.workers() == workers
     for rank, worker in enumerate(workers):
@@ -130,7 +130,7 @@ def assert_model_of(trial: Trial, booster: Any, workers: list[str], step: int = 
 
 
 def sampled(values: Array) -> Array:
-    """The rows that SHAP values are computed of: as many as asked for, spread over all."""
+    """The rows that SHAP values are computed for: as many as requested, evenly spaced."""
     chosen = np.linspace(0, len(values) - 1, SAMPLES).astype(np.int64)
     found: Array = values[chosen]
     return found

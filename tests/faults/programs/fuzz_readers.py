@@ -97,7 +97,7 @@ def events(data: bytes) -> None:
 
 
 def index(data: bytes) -> None:
-    """An index file of format v2, as it is, and its pages under a seal that fits them."""
+    """An index file of format v2, unchanged, and its pages with a valid checksum."""
     for content in (data, sealed(data)):
         with contextlib.suppress(SMDebugError):
             read_index(content)
@@ -168,7 +168,7 @@ def read_collections(data: bytes) -> None:
 
 
 def findings(data: bytes) -> None:
-    """Files of findings, reports and requests, whose names hold no checksum."""
+    """Files of findings, reports and requests, with names without a checksum."""
     store = MemoryStore()
     store.write("findings/x.parquet", [data])
     store.write("findings/x.json", [data])

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from tests.faults.planted import said_by
+from tests.faults.injected_secrets import said_by
 from tests.hook.numpy_hook import NumpyHook
 
 from smdebug.config.json_config import read_json_config

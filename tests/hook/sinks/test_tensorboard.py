@@ -1,4 +1,4 @@
-"""TensorBoard files beside a run, read back by TensorBoard itself."""
+"""TensorBoard files of a run, read back by TensorBoard itself."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_files_in_an_object_store(bucket: str, tmp_path: Path) -> None:
             hook.flush()
             assert len(download(client, bucket, tmp_path / "early")) == 2
     hook.close()
-    # Objects are written whole: what was published before stays as it is, more stands beside it.
+    # Objects are written whole: those published before are unchanged, new ones are added.
     assert len(download(client, bucket, tmp_path / "late")) == 4
     for mode, steps in (("TRAIN", [0, 2, 4]), ("EVAL", [1, 3, 5])):
         early, late = (read(tmp_path / name / "board", mode) for name in ("early", "late"))
@@ -252,7 +252,7 @@ def test_directory_from_the_tensorboard_config_file(
     file = tmp_path / "tensorboardoutputconfig.json"
     monkeypatch.setenv("TRAINING_JOB_NAME", "job")
     monkeypatch.setenv("TENSORBOARD_CONFIG_FILE_PATH", str(file))
-    # Without the file what was asked for counts, with it the file alone.
+    # Without the file the argument is used, with it the file alone.
     with hook_in(tmp_path / "first", export_tensorboard=False, tensorboard_dir=given) as hook:
         assert hook.tensorboard_dir == given
     file.write_text(json.dumps({"LocalPath": str(tmp_path / "board")}))

@@ -1,4 +1,4 @@
-"""The Event codec: round trips, known bytes, foreign readers, hostile input."""
+"""The Event codec: round trips, known bytes, other readers, hostile input."""
 
 from __future__ import annotations
 

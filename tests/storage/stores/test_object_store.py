@@ -1,4 +1,4 @@
-"""The store over obstore, against a server that speaks S3."""
+"""The store over obstore, against an S3 server."""
 
 from __future__ import annotations
 

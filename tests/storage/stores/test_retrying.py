@@ -103,10 +103,10 @@ def test_failed_call_succeeds_after_the_outage(
     assert list(store.list()) == kept
     if call == "large":
         assert bytes(store.read("large")) == b"x" * (6 << 20) + b"y" * (6 << 20)
-        # Uploads that nobody was told of cannot be taken back.
+        # Uploads without a response cannot be undone.
         begun = boto3.client("s3").list_multipart_uploads(Bucket="runs", Prefix=url[10:])
         assert fault in ("cut answer", "hang") or not begun.get("Uploads")
-    # Where obstore sees to it alone nobody need know.
+    # Retries of obstore alone are not logged.
     said = warnings(caplog)
     assert len(said) == (2 if repair.came.is_set() else 0)
     assert repair.came.is_set() or fault == "cut answer"
@@ -266,7 +266,7 @@ def test_no_credentials_at_all(url: str, monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    # The address at which a machine of Amazon's is asked; nobody answers to it here.
+    # The address of Amazon's metadata service; nothing answers there.
     monkeypatch.setattr(object_store, "FIRST", Timeouts(answer=0.5, retry=0.1))
     with pytest.raises(StoreError, match=f"no credentials were found for {url}.*AWS_ACCESS_KEY_ID"):
         open_store(url).exists()
@@ -288,7 +288,7 @@ def test_a_bucket_in_another_region_is_found(
     store.write("x", [b"1"])
     assert list(open_store(url).list()) == ["x"]
     assert bytes(store.read("x")) == b"1"
-    # Nothing is asked in the wrong region but what was asked first, in each of both stores.
+    # In the wrong region only the first request of each store is sent.
     assert sum(outcome == "301" for _, _, outcome in proxy.asked) == (
         0 if given == "eu-west-1" else 4
     )

@@ -122,7 +122,7 @@ def test_v1_records_are_checked_against_their_index(tmp_path: Path) -> None:
     path.write_bytes(sound[: 16 + int.from_bytes(sound[:8], "little")])
     with pytest.raises(DataCorrupted, match="ends before a record"):
         list(FileReader(str(path)).read_tensors())
-    # Nobody can tell where there is no index.
+    # Unknown if there is no index.
     next((tmp_path / "index").rglob("*.json")).unlink()
     assert [name for name, *_ in FileReader(str(path)).read_tensors()] == ["weight"]
 

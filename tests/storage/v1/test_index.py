@@ -317,7 +317,7 @@ def test_every_cut_of_an_index_counts() -> None:
             everything(store)
 
 
-# ---- files of the original, and of nobody
+# ---- files of smdebug 1.0, and invalid ones
 
 
 def parsed(content: Any) -> Any:

@@ -117,7 +117,7 @@ def test_scalars_of_blocks_equal_single_entries(tmp_path: Path, format: str) -> 
         assert (found.dtype, found.shape) == (entry.dtype, entry.shape)
         assert found.tobytes() == entry.tobytes() == expected.tobytes()
     if format == "v2":
-        # No record, and nothing to look for beside the row.
+        # No record: everything is in the row.
         (row,) = reader.rows("t0", ["step", "value", "event_file"]).slice(1).to_pylist()
         assert (row["step"], row["value"], row["event_file"]) == (1, 0.1, None)
 

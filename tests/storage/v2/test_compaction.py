@@ -112,7 +112,7 @@ def test_two_at_once_without_locks() -> None:
         def write(self, key: str, chunks: object) -> None:
             if key.startswith("index/") and self.other:
                 self.other = False
-                # Somebody else is faster, and takes the old ones away.
+                # Another process is faster, and removes the old ones.
                 compact_run(self)
             super().write(key, chunks)  # type: ignore[arg-type]
 
@@ -145,7 +145,7 @@ def test_a_live_worker_is_left_alone(tmp_path: Path) -> None:
         compact_run(store)
     other.release()
     compact_run(store)
-    # The claims are given up.
+    # The locks are released.
     claim.take()
     claim.release()
 

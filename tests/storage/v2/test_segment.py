@@ -224,7 +224,7 @@ def test_a_row(store: Store) -> None:
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_the_shape_of_one_element(store: Store, shape: tuple[int, ...]) -> None:
-    """A run of nothing but losses still knows their shape."""
+    """A run with only losses still has their shapes."""
     with RunWriter(store) as run:
         run.submit(StepBatch(0, ModeKeys.TRAIN, 0, [Entry("loss", np.full(shape, 0.5))]))
     reader = RunReader(store)

@@ -151,7 +151,7 @@ CALLS: dict[str, Callable[[RunWriter], object]] = {
 
 
 def failed(text: str = "", format: str = "v2") -> tuple[FailingStore, RunWriter]:
-    """A writer whose store has already refused something."""
+    """A writer with a store that has already failed."""
     store = FailingStore(text)
     run = RunWriter(store, format=format, flush_seconds=1e6)
     run.submit(batch_of(0))
