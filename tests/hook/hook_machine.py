@@ -342,7 +342,7 @@ class ModelHook:
     # -- what is saved
 
     def observe(self, observed: list[Observed]) -> None:
-        """Tensors of the step in progress were computed; without one they are nobody's."""
+        """Tensors of the step in progress were computed; without a step they belong to none."""
         present = self.present
         if present is None:
             return
@@ -509,7 +509,7 @@ class HookMachine(RuleBasedStateMachine):
             save_config=schedule.config(),
             reduction_config=None if reduced == RAW else reduced.config(),
             save_all=save_all,
-            # Published by `flush` and `close` only, unless a test asks for it.
+            # Published by `flush` and `close` only, unless a test requests it.
             flush_seconds=1000,
             on_error="raise",
             **options,

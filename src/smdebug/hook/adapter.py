@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Adapter:
-    """What the pipeline needs to know about a framework.
+    """The interface of a framework for the pipeline.
 
     Args:
         pipeline: the pipeline to call. It is not complete while the adapter is made: keep it, and
@@ -89,7 +89,7 @@ class Adapter:
         """Return a number or a tensor that the user passed as an array of its own.
 
         Args:
-            key: what the value is called in an error.
+            key: the name of the value in an error.
             value: a tensor of the framework, an array, numbers in lists, or a number.
 
         Raises:
@@ -127,7 +127,7 @@ class Adapter:
             time: seconds since 1970, when it differs from the step's.
 
         Returns:
-            The capture; None when the tensor joined `last`, or has nothing to save.
+            The capture; None if the tensor joined `last`, or there is nothing to save.
         """
         return ArrayCapture(name, self.to_array(name, tensor), request, time)
 

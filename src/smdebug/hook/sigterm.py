@@ -1,6 +1,6 @@
-"""SIGTERM, the signal that schedulers stop jobs with: close the runs, then die from the signal.
+"""SIGTERM, with which schedulers stop jobs: close the runs, then exit from the signal.
 
-Python dies from SIGTERM at once, without running `atexit`. The first hook that the main thread
+SIGTERM ends Python immediately, without running `atexit`. The first hook that the main thread
 makes therefore installs a handler, if the default action is in force; closing the last hook removes
 it. A background thread closes the hooks, because the main thread may hold a hook's lock when the
 signal arrives, or wait in a C call that never returns, such as a collective operation whose peer is
@@ -43,7 +43,7 @@ class SigtermHandler:
     def __init__(self) -> None:
         self.hooks: dict[Lifecycle, None] = {}
         self._pipe: tuple[int, int] | None = None
-        # Held from the signal until the process dies.
+        # Held from the signal until the process ends.
         self._closing = threading.Lock()
 
     def watch(self, hook: Lifecycle) -> None:
@@ -87,7 +87,7 @@ class SigtermHandler:
         return signal.getsignal(signal.SIGTERM) == self._on_signal
 
     def _on_signal(self, number: int, frame: object) -> None:
-        """Tell the thread; runs in the main thread between any two instructions, without locks."""
+        """Notify the thread; runs in the main thread between two instructions, without locks."""
         if self._pipe is not None:
             # A handler of the user that calls this one decides itself how the process ends.
             command = _CLOSE if self._is_installed() else _FLUSH

@@ -179,7 +179,7 @@ class StepCounter:
         self.begun += 1
 
     def cancel(self) -> None:
-        """Undo the last step, once: it was begun and did not take place."""
+        """Undo the last step, once: it was begun and did not run."""
         if self._before is not None:
             self.history.remove(self.step)
             self.step, self.mode_step, self._last_mode = self._before

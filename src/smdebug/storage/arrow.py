@@ -14,7 +14,7 @@ except ImportError as error:  # pragma: no cover - depends on the installed pair
 
 __all__ = ["PARQUET_ERRORS", "pa", "pc", "pq", "warm_up"]
 
-# The errors of reading a Parquet file: Parquet's own are raised as one of the last two.
+# The exceptions of reading a Parquet file; errors of Parquet are one of the last two.
 PARQUET_ERRORS = (pa.ArrowException, OSError, ValueError, RuntimeError)
 
 

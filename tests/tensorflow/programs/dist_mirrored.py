@@ -41,7 +41,7 @@ EVERY = smd.SaveConfig(save_interval=1)
 
 
 class Scenario:
-    """A training with or without the hook."""
+    """A training run with or without the hook."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -130,7 +130,7 @@ def model_of(make: Callable[[], Any], strategy: Any, optimizer: Any = None, **mo
 def add_inside(
     run: Scenario, make: Callable[[], Any], data: dict[str, tuple[Any, Any]], replicas: int = 2
 ) -> None:
-    """Says what is inside of every step that the witness saw, for each replica."""
+    """Return the tensors inside every step that the witness saw, for each replica."""
     twin = make()
     for step in run.witness.steps:
         x, y = (each[BATCH * step["batch"] :][:BATCH] for each in data[step["mode"]])
@@ -213,7 +213,7 @@ def idle_all(run: Scenario) -> None:
     idle(run)
 
 
-# ---- kinds of models and of trainings
+# ---- kinds of models and training
 
 
 def dropout(run: Scenario) -> None:
@@ -373,11 +373,11 @@ def loop_all(run: Scenario) -> None:
     loop(run, run.hook(include_workers="all"))
 
 
-# ---- a job that somebody stops
+# ---- a job that is stopped
 
 
 class Terminate(keras.callbacks.Callback):
-    """Has the job stopped in the middle, as whoever needs the machine would."""
+    """Stop the job in the middle, as a scheduler would."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if batch == 2:

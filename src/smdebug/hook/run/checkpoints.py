@@ -196,7 +196,7 @@ class CheckpointDirectory:
         self._next_record = ended + _RECORD_PAUSE * (ended - began)
 
     def rewind(self, step: int) -> None:
-        """Forget checkpoints after a step: the job has gone back to it."""
+        """Drop checkpoints after a step: the job has gone back to it."""
         self._steps.clear()
         self._changed_after = 0
         self._entries = [entry for entry in self._entries if entry[_SEEN] <= step]

@@ -1,4 +1,4 @@
-"""Resuming an interrupted job: after a checkpoint, after the last saved step, or where told to."""
+"""Resume an interrupted job: after a checkpoint, the last saved step, or `hook.step`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Resume:
 
         Raises:
             SMDebugRuntimeError: the run cannot be read.
-            SMDebugValueError: it cannot be resumed in the format that was asked for.
+            SMDebugValueError: it cannot be resumed in the requested format.
         """
         self._restored = worker
         steps, state = self._steps, self._state
@@ -98,7 +98,7 @@ class Resume:
         return from_run and self._restored != worker
 
     def go_to(self, number: int, worker: str) -> int | None:
-        """Make a step the last one, because the user said so.
+        """Make a step the last one, as the user sets `hook.step`.
 
         Returns:
             The last step up to it at which an earlier job saved something, if that is known.
@@ -135,7 +135,7 @@ class Resume:
     # ---- checkpoints
 
     def ready(self, writes: bool, writes_metadata: bool) -> None:
-        """Say, before the first step, what this process does about checkpoints.
+        """Configure, before the first step, what this process does about checkpoints.
 
         Args:
             writes: it writes to the run, and publishes before a checkpoint is recorded.

@@ -1,4 +1,4 @@
-"""The run that a hook writes to: where it is, who writes, and the step it continues after."""
+"""The run that a hook writes to: its location, its worker, and the step it continues after."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class RunSession:
         """Open the run for writing.
 
         Args:
-            worker: this worker; it may know only now which one it is.
+            worker: this worker; its rank may be known only now.
             open_output: opens what it writes to.
             collections: get the tensors that an earlier job saved.
             saved: gets the last step that an earlier job saved.

@@ -26,7 +26,7 @@ class SavedSteps:
         self.last: int | None = None
         self._last_of: dict[ModeKeys, int] = {}
         self._count = 0
-        # Steps that were not handed over; the output knows which of the others are lost.
+        # Steps that were not handed over; the output has the other lost ones.
         self._lost = LostSteps()
 
     def add(self, step: Step) -> None:
@@ -37,7 +37,7 @@ class SavedSteps:
         self.last = max(step.number, self.last or 0)
 
     def go_to(self, number: int, earlier: int | None) -> None:
-        """Forget steps after one that the user went back to.
+        """Drop steps after one that the user went back to.
 
         Args:
             number: that step.
