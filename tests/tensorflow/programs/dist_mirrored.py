@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.ops import gen_dataset_ops
 from tests.tensorflow.programs.dist_witness import (
     EVAL,
     PREDICT,
@@ -394,8 +395,27 @@ def stopped(run: Scenario) -> None:
     run.finish(model)
 
 
+def keep_datasets() -> None:
+    """Keep every dataset of a distributed iterator until the process ends.
+
+    When such an iterator is dropped, TensorFlow frees its dataset before it stops the thread that
+    reads it. Keras 3 drops one after the first batch, in every `fit`, `evaluate` and `predict`.
+    TensorFlow 2.21 without a hook, five processes on two cores, each evaluating a model for 40
+    seconds: a segmentation fault in 2 of 5 under OneDeviceStrategy on the second device (4 of 5 on
+    the first), in 1 of 5 under MirroredStrategy. With the datasets kept: 0 of 5.
+    """
+    original, kept = gen_dataset_ops.multi_device_iterator_init, []
+
+    def keeping(dataset: Any, *args: Any, **options: Any) -> Any:
+        kept.append(dataset)
+        return original(dataset, *args, **options)
+
+    gen_dataset_ops.multi_device_iterator_init = keeping
+
+
 def main(folder: str, *scenarios: str) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    keep_datasets()
     (cpu,) = tf.config.list_physical_devices("CPU")
     both = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, both)
