@@ -110,7 +110,7 @@ def test_bad(make: Any, error: type[SMDebugError], fragments: list[str]) -> None
     assert all(fragment in str(caught.value) for fragment in fragments), str(caught.value)
 
 
-def test_a_regex_that_is_refused_leaves_the_collection_as_it_was() -> None:
+def test_rejected_regex_does_not_change_the_collection() -> None:
     collection = Collection("c", include_regex="a")
     with pytest.raises(SMDebugValueError):
         collection.include(["b", "("])
@@ -174,7 +174,7 @@ def test_fill_from_keeps_what_is_set_and_fills_open_modes() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(module.NON_REDUCTION_COLLECTIONS))
-def test_numbers_are_raw_only(name: str) -> None:
+def test_scalars_are_saved_raw(name: str) -> None:
     collection = Collection(name, reduction_config=ReductionConfig(["mean"]))
     collection.fill_from(HOOK_SAVE, HOOK_REDUCTION)
     assert collection.reduction_config == RAW

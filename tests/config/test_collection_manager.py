@@ -25,7 +25,7 @@ class LoudManager(CollectionManager):
     collection_class = LoudCollection
 
 
-def test_get_creates_unless_told_not_to() -> None:
+def test_get_creates_by_default() -> None:
     manager = CollectionManager()
     relu = manager.get("relu")
     assert manager.get("relu", create=False) is relu
@@ -50,7 +50,7 @@ def test_bias_is_biases() -> None:
     assert manager.get("bias", create=False).name == "biases"
 
 
-def test_a_stored_bias_stays_beside_biases() -> None:
+def test_stored_bias_and_biases_are_kept() -> None:
     text = json.dumps({"collections": {"bias": {"name": "bias"}, "biases": {"name": "biases"}}})
     manager = CollectionManager.from_json(text)
     assert manager.get("bias", create=False) is not manager.get("biases", create=False)
@@ -187,7 +187,7 @@ FRAMEWORK = ["all", "default", "weights", "biases", "gradients", "losses", "feat
         ("feature_importances", "feature_importance"),
     ],
 )
-def test_a_misspelt_name_is_refused(name: str, near: str) -> None:
+def test_misspelled_name_is_rejected(name: str, near: str) -> None:
     with pytest.raises(SMDebugValueError) as caught:
         check_included(["weights", name], FRAMEWORK)
     assert str(caught.value).startswith(
@@ -201,5 +201,5 @@ def test_a_misspelt_name_is_refused(name: str, near: str) -> None:
 @pytest.mark.parametrize(
     "name", ["mine", "relu", "weights_2", "weights2", "my_losses", "first", "late", "shap", "loss"]
 )
-def test_a_name_of_the_users_own_passes(name: str) -> None:
+def test_custom_name_is_accepted(name: str) -> None:
     check_included([name], FRAMEWORK)

@@ -46,7 +46,7 @@ def test_a_file_appears_when_it_is_closed(tmp_path: Path, mode: str) -> None:
         assert (again.read(100), again.has_data()) == (b"\xa9llomore", False)
 
 
-def test_a_file_that_was_left_in_the_middle_is_none(tmp_path: Path) -> None:
+def test_unfinished_file_is_not_visible(tmp_path: Path) -> None:
     with pytest.raises(TypeError), TSAccessFile(str(tmp_path / "x"), "w") as file:
         file.write(5)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
@@ -88,7 +88,7 @@ def test_objects(bucket: str) -> None:
         S3Handler.get_object(ReadObjectRequest("/tmp/x"))
 
 
-def test_the_signal_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_signal_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, signal = str(tmp_path), tmp_path / "signal"
     monkeypatch.delenv("SAGEMAKER_ENV_RULE_STOP_SIGNAL_FILE", raising=False)
     assert not is_rule_signalled_gracetime_passed(run)
@@ -146,7 +146,7 @@ def test_locations_are_where_files_are(tmp_path: Path) -> None:
             bad()
 
 
-def test_small_things(tmp_path: Path) -> None:
+def test_other_core_names(tmp_path: Path) -> None:
     """The answers are those of smdebug 1.0.34."""
     assert utils.is_s3("s3://b/k/x") == (True, "b", "k/x")
     assert utils.is_s3("s3://b") == (True, "b", "")

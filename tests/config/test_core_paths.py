@@ -66,7 +66,7 @@ def missing_names() -> list[str]:
 
 
 @pytest.mark.parametrize("name", missing_names())
-def test_what_the_page_about_moving_says_is_not_there(name: str) -> None:
+def test_modules_listed_as_missing_do_not_exist(name: str) -> None:
     # By their files: importing a framework's package needs the framework.
     path = SOURCE.joinpath(*name.split(".")[1:])
     assert not path.exists()
@@ -94,7 +94,7 @@ def test_manager_file(tmp_path: Path) -> None:
     assert loaded == manager
 
 
-def test_job_file_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_a_json_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "job.json"
     path.write_text('{"LocalPath": "run", "CollectionConfigurations": [{"CollectionName": "a"}]}')
     monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", str(path))

@@ -91,7 +91,7 @@ def test_set(
     assert read() == expected
 
 
-def test_the_prefixed_spelling_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefixed_name_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINING_END_DELAY_REFRESH", "5")
     monkeypatch.setenv("SMDEBUG_TRAINING_END_DELAY_REFRESH", "2")
     assert env.training_end_delay() == 2.0

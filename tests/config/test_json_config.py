@@ -114,7 +114,7 @@ def test_null_parameters_are_defaults() -> None:
     assert hook(**dict.fromkeys(keys)) == hook()
 
 
-def test_null_in_a_collection_undoes_what_the_hook_says() -> None:
+def test_null_in_a_collection_resets_the_hooks_value() -> None:
     entry = {"CollectionName": "c", "CollectionParameters": {"end_step": None}}
     job = parse_json_config(
         {"HookParameters": {"end_step": 5}, "CollectionConfigurations": [entry]}
@@ -148,7 +148,7 @@ def test_the_default_interval_holds_at_both_levels() -> None:
     assert job.collections[0].save_config is None  # filled from the hook's
 
 
-def test_end_step_0_switches_a_collection_off() -> None:
+def test_end_step_0_disables_a_collection() -> None:
     entry = {"CollectionName": "losses", "CollectionParameters": {"end_step": 0}}
     job = parse_json_config(
         {"HookParameters": {"start_step": 50}, "CollectionConfigurations": [entry]}
@@ -173,7 +173,7 @@ def test_schedule_spellings(params: dict[str, Any], expected: SaveConfig) -> Non
     assert collection(**params).save_config == expected
 
 
-def test_a_file_that_says_nothing_of_steps_leaves_them_to_the_rules() -> None:
+def test_config_without_save_schedule_leaves_it_to_rules() -> None:
     job = parse_json_config({"HookParameters": {"rules": "NonFinite"}}, default_save_interval=10)
     assert not job.options.scheduled
     assert job.options.save_config == SaveConfig(save_interval=10)
@@ -185,7 +185,7 @@ def test_empty_reductions_save_nothing() -> None:
     assert hook(reductions="").options.reduction_config == ReductionConfig()
 
 
-def test_flags_without_reductions_are_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_flags_without_reductions_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "smdebug.config"):
         assert collection(save_shape=True).reduction_config is None
     assert "collection 'c'" in caplog.text
@@ -284,7 +284,7 @@ def test_bad(tmp_path: Path, data: dict[str, Any], fragments: list[str]) -> None
     assert all(fragment in message for fragment in fragments), message
 
 
-def test_a_foreign_key_is_ignored_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_key_is_ignored_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "smdebug.config"):
         parse_json_config({"HookParameters": {"colour": 1, "flavour": 2}, "S3Path": "s3://x"}, "f")
     assert [record.getMessage() for record in caplog.records] == [

@@ -47,6 +47,6 @@ JSON_VALUES = st.recursive(
 
 
 @given(JSON_VALUES, st.sampled_from([None, 2]))
-def test_strict_json_is_left_alone(value: Any, indent: int | None) -> None:
+def test_strict_json_is_unchanged(value: Any, indent: int | None) -> None:
     text = json.dumps(value, indent=indent)
     assert without_trailing_commas(text) == text

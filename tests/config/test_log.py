@@ -1,4 +1,4 @@
-"""The log: whose handlers there are, what they show, and what the variables do."""
+"""The log: which handlers are installed, what they show, and the environment variables."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def shown(lines: list[str]) -> list[tuple[str, str]]:
 
 
 STEPS = [("INFO", f"step {number}") for number in range(5)]
-# In the order they come: the message that repeats itself stands between the first steps.
+# In order: the repeated message is between the first steps.
 INFO = [
     *[line for number in range(3) for line in (("INFO", "the same"), STEPS[number])],
     *STEPS[3:],
@@ -70,7 +70,7 @@ INFO = [
 ]
 
 
-def test_nothing_is_installed_unasked() -> None:
+def test_no_handlers_are_installed_by_default() -> None:
     out, err = run(BASIC)
     assert out == ["handlers 0 1"]
     # The program's own handler has them all, at the program's own level.
@@ -85,7 +85,7 @@ def test_nothing_is_installed_unasked() -> None:
         {"SMDEBUG_LOG_ALL_TO_STDOUT": "TRUE"},
     ],
 )
-def test_asked_for(variables: dict[str, str]) -> None:
+def test_handlers_are_installed_on_request(variables: dict[str, str]) -> None:
     out, err = run(BASIC, **variables)
     assert shown(out) == INFO
     assert out[-1] == "handlers 1 1"
@@ -115,7 +115,7 @@ def test_level(level: str, expected: list[tuple[str, str]]) -> None:
     assert err == ["of the program"]
 
 
-def test_errors_apart() -> None:
+def test_errors_go_to_stderr() -> None:
     out, err = run(SMDEBUG_LOG_ALL_TO_STDOUT="FALSE")
     assert shown(out) == INFO[:-1]
     assert shown(err) == INFO[-1:]
@@ -144,7 +144,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     assert others == INFO
 
 
-def test_a_level_that_is_none() -> None:
+def test_invalid_level() -> None:
     with pytest.raises(subprocess.CalledProcessError) as caught:
         run(SMDEBUG_LOG_LEVEL="loud")
     message = caught.value.stderr.splitlines()[-1]
@@ -173,7 +173,7 @@ else:
     assert match[1].endswith(f":{match[4].split()[1]}")
 
 
-def test_the_filter_forgets_what_is_old() -> None:
+def test_filter_is_bounded() -> None:
     repeated = DuplicateLogFilter()
     logger = get_logger("smdebug.test")
 
@@ -183,7 +183,7 @@ def test_the_filter_forgets_what_is_old() -> None:
     assert [asked("a") for _ in range(5)] == [True, True, True, False, False]
     for number in range(5000):
         asked(str(number))
-    # In a job of weeks the memory stays small; the message is shown anew.
+    # In a job of weeks memory stays small; the message is shown again.
     assert asked("a")
     assert len(repeated._times) <= 1000
 

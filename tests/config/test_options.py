@@ -104,9 +104,7 @@ def test_bad(key: str, value: Any, error: type[SMDebugError], expected: str) -> 
         ((None,) * 99, {}, "too many positional arguments"),
     ],
 )
-def test_arguments_that_do_not_fit(
-    args: tuple[Any, ...], kwargs: dict[str, Any], expected: str
-) -> None:
+def test_invalid_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], expected: str) -> None:
     with pytest.raises(SMDebugTypeError) as caught:
         HookOptions(*args, **kwargs)
     assert expected in str(caught.value)
@@ -168,7 +166,7 @@ def test_the_order_of_the_arguments_is_that_of_smdebug_1() -> None:
     ]
 
 
-def test_a_framework_may_save_more_often_where_nobody_said_when() -> None:
+def test_framework_may_have_its_own_default_interval() -> None:
     options = HookOptions("/tmp/run", save_all=True).saving_every(10)
     assert options.save_config == SaveConfig(save_interval=10)
     assert (options.save_all, options.scheduled) == (True, False)

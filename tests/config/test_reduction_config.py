@@ -104,7 +104,7 @@ def test_from_dict(params: Any, expected: ReductionConfig | None) -> None:
     assert ReductionConfig.from_dict(params) == expected
 
 
-def test_the_lists_of_smdebug_1() -> None:
+def test_lists_of_reductions_of_smdebug_1() -> None:
     config = ReductionConfig(["min", "nans"], ["max"], ["l1"], ["l2"], save_shape=True)
     assert config.reductions == ["min", "nans"]
     assert config.abs_reductions == ["max"]
@@ -154,11 +154,11 @@ def test_json_round_trip(config: ReductionConfig) -> None:
 
 
 @pytest.mark.parametrize("key", ["reduction", "save_raw_tensors"])
-def test_a_misspelt_key_is_suggested(key: str) -> None:
+def test_misspelled_key_gets_a_suggestion(key: str) -> None:
     with pytest.raises(SMDebugValueError, match=f"{key}.*Did you mean"):
         ReductionConfig.from_dict({key: "min"})
 
 
-def test_text_that_is_not_json() -> None:
+def test_invalid_json() -> None:
     with pytest.raises(SMDebugValueError, match="reduction_config must be JSON"):
         ReductionConfig.from_json("{")

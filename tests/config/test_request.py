@@ -66,7 +66,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINING_JOB_NAME", "job")
 
 
-def test_strings_mean_what_they_say() -> None:
+def test_strings_are_converted() -> None:
     options = read_json_config(REQUEST).options
     assert options.save_all is True
     assert (options.export_tensorboard, options.dry_run) == (False, False)
@@ -85,7 +85,7 @@ def test_strings_mean_what_they_say() -> None:
     assert options.save_config.get_save_config(ModeKeys.EVAL) == evaluating
 
 
-def test_a_dict_a_file_and_a_whole_request_say_the_same(tmp_path: Path) -> None:
+def test_dict_file_and_request_are_equivalent(tmp_path: Path) -> None:
     path = tmp_path / "request.json"
     for form in (REQUEST, WHOLE):
         path.write_text(json.dumps(form))
@@ -105,13 +105,13 @@ DEFAULT = "/opt/ml/output/tensors"
     [
         ({}, DEFAULT, DEFAULT),
         (LOCAL, "here", "here"),
-        # In a job the platform copies what is in the directory; elsewhere nobody would.
+        # In a SageMaker job the platform copies the directory; elsewhere nothing does.
         (S3, "s3://bucket/debug/", DEFAULT),
         ({**S3, "LocalPath": None}, "s3://bucket/debug/", DEFAULT),
         ({**S3, **LOCAL}, "here", "here"),
     ],
 )
-def test_where_the_run_goes(
+def test_out_dir_of_a_json_config(
     monkeypatch: pytest.MonkeyPatch, data: dict[str, Any], elsewhere: str, in_a_job: str
 ) -> None:
     monkeypatch.delenv("TRAINING_JOB_NAME", raising=False)
@@ -130,13 +130,15 @@ def test_where_the_run_goes(
         ({"HookParameters": {"save_interval": ""}}, ["save_interval", "''"]),
     ],
 )
-def test_mistakes_are_named(data: dict[str, Any], expected: list[str]) -> None:
+def test_mistakes_are_reported(data: dict[str, Any], expected: list[str]) -> None:
     with pytest.raises(SMDebugValueError) as caught:
         read_json_config(data)
     assert all(word in str(caught.value) for word in expected), caught.value
 
 
-def test_elsewhere_a_request_saves_to_s3(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_sagemaker_a_request_saves_to_s3(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TRAINING_JOB_NAME", raising=False)
     place = f"s3://{bucket}/request/"
     request = {"S3OutputPath": place, "HookParameters": {"save_interval": "2"}}
@@ -151,12 +153,12 @@ def test_elsewhere_a_request_saves_to_s3(bucket: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("job")
-def test_in_a_job_nothing_is_written_to_s3(tmp_path: Path) -> None:
+def test_in_a_sagemaker_job_nothing_is_written_to_s3(tmp_path: Path) -> None:
     hook = NumpyHook.create_from_json_file({**S3, "LocalPath": str(tmp_path / "run")})
     assert hook.out_dir == str(tmp_path / "run")
 
 
-def test_a_hook_of_a_class_with_defaults_of_ones_own(tmp_path: Path) -> None:
+def test_hook_subclass_with_its_own_defaults(tmp_path: Path) -> None:
     content: dict[str, Any] = {"LocalPath": str(tmp_path / "run"), "HookParameters": None}
     path = tmp_path / "job.json"
     path.write_text(json.dumps(content))
@@ -174,7 +176,7 @@ def test_a_hook_of_a_class_with_defaults_of_ones_own(tmp_path: Path) -> None:
     )
 
 
-def test_collections_take_the_schedule_that_is_handed_over() -> None:
+def test_collections_take_the_given_save_config() -> None:
     """As smdebug 1.0.34 does it: three arguments, and every collection has a schedule."""
     manager = CollectionManager()
     add_collections_to_manager(manager, REQUEST, collect_hook_config_params(REQUEST))

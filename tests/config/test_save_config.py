@@ -244,7 +244,7 @@ def test_json_has_only_the_keys_of_smdebug_1() -> None:
     assert SaveConfig({ModeKeys.TRAIN: SaveConfigMode()}).to_json_dict()["EVAL"] is None
 
 
-def test_values_are_values() -> None:
+def test_save_configs_compare_by_value() -> None:
     steps = [1, 2]
     mode = SaveConfigMode(save_steps=steps)
     steps.append(3)
@@ -258,7 +258,7 @@ def test_values_are_values() -> None:
     assert SaveConfig() != 5
 
 
-def test_arguments_beside_a_dict_of_modes_are_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_arguments_next_to_a_dict_of_modes_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "smdebug.config"):
         SaveConfig({ModeKeys.TRAIN: None}, save_interval=5)
     assert "ignoring the other arguments" in caplog.text
@@ -282,11 +282,11 @@ def test_json_round_trip(configs: dict[ModeKeys, SaveConfigMode | None]) -> None
     assert SaveConfig.from_json(config.to_json()) == config
 
 
-def test_a_misspelt_field_is_suggested() -> None:
+def test_misspelled_field_gets_a_suggestion() -> None:
     with pytest.raises(SMDebugValueError, match=r"save_intervall.*save_interval"):
         SaveConfig.from_dict({"save_intervall": 4})
 
 
-def test_text_that_is_not_json() -> None:
+def test_invalid_json() -> None:
     with pytest.raises(SMDebugValueError, match="save_config must be JSON"):
         SaveConfig.from_json("{")

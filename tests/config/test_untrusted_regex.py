@@ -91,7 +91,7 @@ def test_where_regex_differs_from_re(pattern: str, name: str, with_re: bool) -> 
     "pattern",
     ["(a+)+$", "(a|aa)+$", "(?:a?){30}a{30}b", "^(?=(?:.*a){20}b)", "(?:a+?)*?(?:b*?)*?$"],
 )
-def test_a_catastrophic_pattern_is_given_up(pattern: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_catastrophic_pattern_is_stopped(pattern: str, caplog: pytest.LogCaptureFixture) -> None:
     regexes = UntrustedRegexes()
     found = regexes.get(pattern, "mine")
     assert found.matching(["a" * 3000 + "c", "a" * 2000 + "bc"]) == []
@@ -117,7 +117,9 @@ def test_a_catastrophic_pattern_is_given_up(pattern: str, caplog: pytest.LogCapt
         ("(?:" * 600 + ")" * 600, ""),
     ],
 )
-def test_what_is_not_compiled(pattern: str, why: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_patterns_that_are_rejected(
+    pattern: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     found = untrusted(pattern)
     assert [found.search("a"), found.search("b")] == [False, False]
     assert "collection 'mine'" in caplog.text.lower()
@@ -143,7 +145,7 @@ def test_every_name_adds_to_the_budget() -> None:
     assert regexes.get("a$", "first").search("a")
 
 
-def test_an_honest_run_of_many_names_is_searched_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_run_with_many_names_is_within_the_budget(caplog: pytest.LogCaptureFixture) -> None:
     names = [f"gradient/model.layers.{number}.weight" for number in range(50_000)]
     ordinary = KNOWN[:10]
     entries = {f"c{number}": {"include_regex": [each]} for number, each in enumerate(ordinary)}
@@ -188,7 +190,7 @@ def test_only_searches_that_may_be_slow_have_a_timeout(pattern: str, expected: b
     assert ["timeout" in options for options in seen] == [not expected, True]
 
 
-def test_a_timeout_that_other_threads_cause_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeout_caused_by_other_threads_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """`regex` counts the CPU time of the process: a search that was not slow itself is repeated."""
     real = regex_package.compile("a$")
     timeouts: list[float] = []
@@ -205,7 +207,7 @@ def test_a_timeout_that_other_threads_cause_is_no_reason(monkeypatch: pytest.Mon
     assert timeouts == [0.05, 0.4, 3.2]
 
 
-def test_of_a_run_and_of_a_user() -> None:
+def test_regexes_of_a_run_and_of_the_user() -> None:
     entry = {"include_regex": ["(a|b)+$"], "exclude_regex": "^no", "tensor_names": ["listed"]}
     content = {"collections": {"mine": entry}}
     collection = CollectionManager.from_json_dict(content, UntrustedRegexes()).get("mine")
@@ -213,7 +215,7 @@ def test_of_a_run_and_of_a_user() -> None:
     names = ["c" * 40, "xa", "no a", "listed", "xa"]
     assert [collection.matches(name) for name in names] == [False, True, False, True, True]
     assert collection.filter(names) == ["xa", "listed", "xa"]
-    # What a user adds to it is compiled by `re`, which knows no fuzzy matching.
+    # What a user adds is compiled by `re`, which has no fuzzy matching.
     collection.include_regex.append("(?:abc){e<=1}")
     assert not collection.matches("abd")
     assert not collection.filter(["abd"])

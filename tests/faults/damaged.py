@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 SEED = 1034
 STEPS = range(6)
-# Each kind of run: its format, its workers, whether a second job went on with it, and whether its
-# index files were joined at its end.
+# Each kind of run: its format, its workers, whether a second job resumed it, and whether its
+# index files were compacted at its end.
 KINDS: dict[str, tuple[str, tuple[str, ...], bool, bool]] = {
     "v2": ("v2", ("worker_0",), False, False),
     "v2, compacted": ("v2", ("worker_0",), False, True),
@@ -66,7 +66,7 @@ class Run:
         files: the sound run.
         earlier: the same run at an earlier moment.
         other: a run of the same steps, tensors and shapes, with other values and one step more.
-        asked: what there is to ask about.
+        asked: what to query.
         truth: everything that the sound run says, by question.
         before: everything that it said at the earlier moment.
         alone: everything that it would say with the index of one worker only, for each of several.
@@ -138,7 +138,7 @@ def write_job(
     uncompacted = copied(store)
     for writer in writers:
         writer.close(end=True)
-    # The mark of the end says when that was; nothing that is asked depends on it.
+    # The end marker contains the time; no query depends on it.
     return earlier, {**(copied(store) if compacted else uncompacted), END_KEY: b""}
 
 
@@ -192,7 +192,7 @@ def stored(files: Files, remote: bool = False) -> MemoryStore:
     return store
 
 
-# ---- everything that can be asked
+# ---- every query of a trial
 
 
 def plain(value: Any) -> Any:
@@ -233,7 +233,7 @@ def truth_of(store: MemoryStore, asked: Asked | None = None) -> tuple[Asked, Tru
 
 
 def questions(trial: Trial, asked: Asked) -> Iterator[tuple[str, Callable[[], Facts]]]:
-    """Everything a trial can be asked, about what there was: not about what is left of it."""
+    """Every query of a trial, about what was saved: not about what is left of it."""
     yield "steps", partial(_steps, trial, asked.steps)
     yield "names", partial(_names, trial, asked.steps)
     yield "collections", partial(_collections, trial)
@@ -502,7 +502,7 @@ class Outcome:
 
 
 def try_damages(kind: str, numbers: Sequence[int]) -> Outcome:
-    """Damages a run in the ways with these numbers, and asks it everything each time."""
+    """Damage a run in the ways with these numbers, and run every query each time."""
     # Everything is over: nothing is waited for.
     os.environ["SMDEBUG_MISSING_EVENT_FILE_RETRY_LIMIT"] = "0"
     logger = logging.getLogger("smdebug")
@@ -573,10 +573,9 @@ def _difference(facts: Facts, expected: Facts) -> str:
 def may_be(question: str, facts: Facts, run: Run, done: Damage) -> bool:
     """Whether an answer is not that of the sound run, and yet as good as can be.
 
-    A file that is gone is missed only where another one names it; what it said is not there then,
-    or is what was said before it was written. Who names no worker is answered by the first that has
-    the step. So it is with a collections file of an earlier time, too: nobody knows that there was
-    a later one.
+    A missing file is noticed only if another one refers to it; its values are then absent, or are
+    those saved before it was written. A query without a worker returns the values of the first
+    worker that has the step. An earlier version of a collections file is not noticed either.
     """
     before = run.before.get(question, {})
     if done.what == "a file deleted":

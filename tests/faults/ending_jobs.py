@@ -1,4 +1,4 @@
-"""Trainings that something ends: a signal, an exception, an exit."""
+"""Training jobs that are ended by a signal, an exception or an exit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def endless(
     number: int = signal.SIGINT,
     **options: Any,
 ) -> None:
-    """Trains until something ends it, and says each step when its backward is done.
+    """Train until something ends it, and report each step after its backward pass.
 
     Args:
         line: where to.
@@ -162,7 +162,7 @@ def handled(line: Line, path: str, how: str) -> None:
 
 
 class Endless(LocalStore):
-    """A store that is told to write, says so, and never answers."""
+    """A store that reports a write, and never answers."""
 
     line: Line
     stuck = False

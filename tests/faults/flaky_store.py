@@ -39,7 +39,7 @@ REASONS: dict[str, Callable[[], BaseException]] = {
 
 
 class FlakyStore:
-    """A `Store` over a directory that begins to fail when it is told to.
+    """A `Store` over a directory that starts to fail on request.
 
     Args:
         path: the directory.

@@ -1,4 +1,4 @@
-"""Footers of Parquet files that somebody made to do harm, under seals that fit them.
+"""Parquet footers made to do harm, with valid checksums.
 
 A footer is taken apart into what the compact protocol of Thrift is made of, whatever it means,
 changed in a few places, and written again.
@@ -34,7 +34,7 @@ class Node:
         kind: its type.
         value: a number, bytes, a list of nodes, or of pairs of a field and a node.
         of: the type of what a list holds.
-        claimed: how many a list says it holds; None when that is the truth.
+        claimed: the declared length of a list; None for the real one.
     """
 
     kind: int
@@ -175,7 +175,7 @@ def _sum(body: bytes, chunk: Node) -> int:
 
 
 def sealed(body: bytes, tree: Node) -> bytes:
-    """An index file with this footer, all of whose checksums fit what it says of itself."""
+    """An index file with this footer and valid checksums."""
     groups = _listed(tree.get(4))
     chunks = [chunk for group in groups for chunk in _listed(group.get(1))]
     sums = b"".join(b"%08x" % _sum(body, chunk) for chunk in chunks[:100_000])
@@ -193,7 +193,7 @@ def sealed(body: bytes, tree: Node) -> bytes:
 
 
 def sealed_bytes(body: bytes, footer: bytes) -> bytes:
-    """A file whose footer has the checksum of itself in its seal, if it has one."""
+    """A file with a valid checksum of its footer, if it has one."""
     whole = bytearray(join(body, footer))
     start = len(body)
     match = re.compile(rb"crc32c:([0-9]{8}):").search(whole, whole.rfind(PARQUET_KEY, start))

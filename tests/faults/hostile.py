@@ -1,4 +1,4 @@
-"""Runs that somebody made to do harm, sealed as ours are: anybody can compute a checksum."""
+"""Runs made to do harm, with valid checksums: any author can compute them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from smdebug.storage.format import records
 from smdebug.storage.format.checksum import PARQUET_KEY
-from smdebug.storage.format.keys import END_KEY, classic_index_key, collections_key, index_key
+from smdebug.storage.format.keys import END_KEY, collections_key, index_key, v1_index_key
 from smdebug.storage.v2 import index
 from smdebug.storage.v2.index import SCHEMA, encode_index
 
@@ -39,7 +39,7 @@ def write_file(run: Path, key: str, content: bytes) -> Path:
 
 
 def write_frame(run: Path, collections: Mapping[str, Any] | None = None, workers: int = 1) -> None:
-    """Puts what every finished run has beside its index: collections, and the mark of the end."""
+    """Write what every finished run has besides its index: collections and the end marker."""
     content = {"collections": dict(collections or {}), "_meta": {"num_workers": workers}}
     write_file(run, collections_key(WORKER), json.dumps(content).encode())
     write_file(run, END_KEY, b"")
@@ -67,13 +67,13 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def write_index(run: Path, rows: Sequence[Mapping[str, Any]], step: int = 0, seq: int = 0) -> Path:
-    """Puts an index file of these rows into a run, sealed."""
+    """Write an index file of these rows into a run, with valid checksums."""
     ordered = sorted(rows, key=lambda item: (item["tensor"], item["step"]))
     return write_file(run, index_key(step, seq, WORKER), bytes(encode_index(table_of(ordered))))
 
 
 def sealed_parquet(table: pa.Table, group_rows: int, **options: Any) -> bytes:
-    """Any table as a sealed index file, however it is written."""
+    """Any table as an index file with valid checksums, however it is written."""
     sink = pa.BufferOutputStream()
     schema = table.schema
     leaves = pq.ParquetFile(pa.BufferReader(_plain(table.slice(0, 0)))).metadata.num_columns
@@ -105,16 +105,16 @@ def sealed_again(data: bytes) -> bytes:
     return bytes(index.with_checksums(changed, placeholder))
 
 
-def record(payload: bytes, length: int | None = None, classic: bool = False) -> bytes:
-    """A framed record whose header may claim another length."""
+def record(payload: bytes, length: int | None = None, v1: bool = False) -> bytes:
+    """A framed record with a header that may declare another length."""
     size = len(payload) if length is None else length
-    crc = records.CLASSIC_FOOTER if classic else records.mask(crc32c.crc32c(payload))
+    crc = records.V1_FOOTER if v1 else records.mask(crc32c.crc32c(payload))
     return records.header(size) + payload + struct.pack("<I", crc)
 
 
-def classic_index(run: Path, content: Mapping[str, Any], step: int = 0) -> Path:
+def v1_index(run: Path, content: Mapping[str, Any], step: int = 0) -> Path:
     """An index file of format v1, as smdebug 1.0 writes it: without checksums."""
-    return write_file(run, classic_index_key(step, WORKER), json.dumps(content).encode())
+    return write_file(run, v1_index_key(step, WORKER), json.dumps(content).encode())
 
 
 def scalar_rows(names: Sequence[str], steps: int = 3) -> list[dict[str, Any]]:
@@ -133,8 +133,8 @@ class Outcome:
     Attributes:
         code: how it ended; negative when a signal ended it, None when time did.
         out: what it wrote.
-        err: what it wrote beside.
-        opened: what it did outside of the places it was given, as its watch saw it.
+        err: its stderr.
+        opened: what it did outside its own directories, according to the watch.
         peak: how much memory it took at most, in bytes.
         answers: what the ways to read the run ended with, by name.
     """
@@ -168,11 +168,11 @@ def read_in_child(
     """Reads runs in every way, or in some, in a process of its own with little to spend.
 
     Args:
-        runs: the runs, beside each other.
+        runs: the runs.
         ways: which of the ways of `reading.py`; all of them when empty.
         memory: how much address space it has.
         seconds: how much time of a processor it has.
-        outside: places it must not touch; everything it does there is told.
+        outside: directories that it must not touch; everything it does there is reported.
     """
     place = runs[0].parent
     told = place / "told.json"

@@ -1,4 +1,4 @@
-"""What processes of `tests.zygote` do: small trainings, readers, and dying at a moment.
+"""What processes of `tests.zygote` do: train, read, and exit at a given time.
 
 What a step saves depends on its number only, so that whoever looks at a run later can tell whether
 it is right, and a step that another job saves again is the same.
@@ -45,7 +45,7 @@ def make_model() -> nn.Sequential:
 
 
 def train_step(model: nn.Module, step: int) -> None:
-    """A forward and a backward; everything in it follows from the number of the step."""
+    """A forward and a backward pass; everything in it follows from the number of the step."""
     random = torch.Generator().manual_seed(step)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -141,7 +141,7 @@ def at_hook_call(number: int, name: int, line: Line) -> None:
     sys.setprofile(look)
 
 
-# ---- trainings
+# ---- training
 
 
 def train(
@@ -166,7 +166,7 @@ def train(
         kill_in: from when on they are counted: `"all"`, or `"close"`.
         last: what `hook.step` is set to.
         end: `"close"`, or `"nothing"`: what is saved is published, and that is all.
-        pause: waits so many seconds after each step, for whoever looks at it.
+        pause: seconds to wait after each step, for readers.
         options: further options of the hook.
     """
     if kill_at is not None and kill_in == "all":
@@ -205,7 +205,7 @@ def compact(line: Line, path: str, kill_at: int | None = None) -> None:
 
 
 def follow(line: Line, path: str) -> None:
-    """Reads a run again and again, and says each step that it sees, until it is told to end."""
+    """Read a run repeatedly, and report each visible step, until it is stopped."""
     trial = None
     seen: set[int] = set()
     while not line.heard(0.002):

@@ -1,7 +1,7 @@
 """A job of many workers, read by many others while it writes; started as a program of its own.
 
 It says on standard output, as one JSON object, what its processes saw. Every number that is saved
-follows from the worker, the step and the tensor, so a reader knows what it must find.
+follows from the worker, the step and the tensor, so a reader can check every value.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Plan:
         format: "v1" or "v2".
         seed: of everything that is left to chance.
         writers: how many workers there are.
-        readers: how many read; every second one opens the run anew each time.
+        readers: how many processes read; every second one opens the run again each time.
         rounds: how often the workers wait for each other, at most.
         steps: how many steps they make in between.
         seconds: no new round begins after this time.
         flush_seconds: how long a step may stay unpublished.
-        apart: the first worker, which marks the end, may close while others go on.
+        apart: the first worker, which writes the end marker, may close while others continue.
     """
 
     path: str
@@ -154,7 +154,7 @@ def worker_hook(plan: Plan, number: int, resume: bool) -> NumpyHook:
 
 
 def write(plan: Plan, shared: Shared, seen: Seen, number: int) -> None:
-    """Trains as one worker; closes now and then, and goes on in the same run."""
+    """Train as one worker; close now and then, and resume the same run."""
     worker = f"worker_{number}"
     # Shared by all: there are moments when every worker is closed.
     common, own = random.Random(plan.seed), random.Random(plan.seed * 100 + number)
@@ -249,8 +249,8 @@ class Reader:
         self._findings = 0
 
     def look(self) -> None:
-        """Asks everything once."""
-        # A job that is closed has ended, as far as a trial can know; this one may go on.
+        """Run every query once."""
+        # A closed job has ended, as far as a trial can know; this one may continue.
         if self._trial is None or self._anew or self.ended:
             self._trial = create_trial(self._plan.path, wait_seconds=PATIENCE)
             self.seen.counts["opened"] += 1
@@ -407,7 +407,7 @@ def _tell(send: Any, what: Any, plan: Plan, shared: Shared, arguments: list[int]
         what(plan, shared, seen, *arguments)
     except BaseException:
         seen.errors.append(traceback.format_exc())
-        # Nobody waits for who is gone.
+        # Workers that have ended are not waited for.
         shared.last.value = 0
         for _ in range(plan.readers):
             shared.looks.release()
@@ -423,7 +423,7 @@ def _added(told: list[tuple[str, Seen]]) -> dict[str, Any]:
     for each in counts.values():
         each["steps seen"] = max(seen.counts["steps seen"] for _, seen in told)
     errors = [f"{name}: {error}" for name, seen in told for error in seen.errors]
-    # Who waited for somebody that failed says nothing new.
+    # A worker that waited for a failed one adds nothing.
     own = [error for error in errors if "BrokenBarrierError" not in error]
     return {"seen": counts, "errors": own or errors}
 

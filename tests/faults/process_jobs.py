@@ -1,4 +1,4 @@
-"""Trainings that fork, and start processes that use the hooked model as well."""
+"""Training jobs that fork, and start processes that use the hooked model as well."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _use_shared(step: int) -> float:
 
 
 def pools(line: Line, path: str, how: str) -> None:
-    """Trains beside processes of `multiprocessing` that use the hooked model as well."""
+    """Train together with processes of `multiprocessing` that use the hooked model as well."""
     global _shared
     hook = smd.Hook(path, save_all=True, save_config=EVERY, flush_seconds=0)
     model = _shared = make_model()

@@ -26,7 +26,7 @@ _NEVER = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork
 
 
 class Watch:
-    """What a process did outside of the places that are its own."""
+    """What a process did outside its own directories."""
 
     def __init__(self, run: Path, out: Path, outside: list[str]) -> None:
         self.seen: list[str] = []

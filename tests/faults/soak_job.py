@@ -248,7 +248,7 @@ def reduced(path: str, steps: int) -> dict[str, Any]:
 
 
 def resumed(path: str, times: int) -> dict[str, Any]:
-    """Goes on with a run again and again."""
+    """Resume a run repeatedly."""
     # At the first file, not when there were many: they are no leak.
     index_footer._WORTH = 0
     samples = []

@@ -1,4 +1,4 @@
-"""A wrong value is never returned: runs and files are damaged at random and asked everything.
+"""A wrong value is never returned: runs and files are damaged at random and queried.
 
 Every damage is drawn from `SEED`, the kind of run and a number, which failures name: run
 `try_damages(kind, [number])` of `damaged.py` to see one again.
@@ -73,7 +73,7 @@ def test_a_damaged_run_gives_right_answers_or_errors(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_sound_run_says_is_what_was_saved(kind: str, tally: Tally) -> None:
+def test_an_intact_run_returns_what_was_saved(kind: str, tally: Tally) -> None:
     """The truth that damaged runs are compared with is itself compared with the arrays."""
     from tests.faults.damaged import STEPS, batch_of
 
@@ -148,7 +148,7 @@ def spoiled(data: bytes, other: bytes, rng: random.Random) -> tuple[str, bytes]:
 def test_damaged_tensorboard_files_give_right_events_or_errors(
     tmp_path: Path, tally: Tally
 ) -> None:
-    """Each record is judged by itself: what is read is something that was written, whole."""
+    """Each record is checked on its own: what is read was written, completely."""
     board_files(tmp_path / "own", 1)
     board_files(tmp_path / "other", 2)
     paths = sorted((tmp_path / "own").rglob("*.tfevents"))

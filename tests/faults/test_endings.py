@@ -49,7 +49,7 @@ def faults_of(path: Path | str, steps: list[int], finished: bool = True) -> list
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_script_that_ends_in_the_middle_of_a_step(
+def test_script_ends_in_the_middle_of_a_step(
     tmp_path: Path, zygote: Zygote, tally: Tally, format: str
 ) -> None:
     codes = {"exit": 3, "exception": 1, "interrupt": -signal.SIGINT, "_exit": 4}
@@ -76,7 +76,7 @@ def test_a_script_that_ends_in_the_middle_of_a_step(
 
 
 def signal_once(zygote: Zygote, path: Path, number: int, choose: random.Random) -> list[str]:
-    """Starts a training and sends it a signal: at a moment, or at a call inside of the library."""
+    """Start training and send it a signal: at a time, or at a call inside the library."""
     how = choose.choice(["train", "flush", "close"])
     options: dict[str, Any] = {"how": how, "format": choose.choice(FORMATS), "number": number}
     inside = choose.random() < 0.5
@@ -93,7 +93,7 @@ def signal_once(zygote: Zygote, path: Path, number: int, choose: random.Random) 
     before = told_steps(lines)
     later = lines + job.rest()
     code = job.wait()
-    # Ctrl-C ends training at once; SIGTERM lets it go on until the run is closed.
+    # Ctrl-C ends training immediately; after SIGTERM it continues until the run is closed.
     steps = told_steps(later) if number == signal.SIGINT else before
     faults = [] if code in _codes(number, later, how) else [f"ended with {code}"]
     faults += faults_of(path, steps)
@@ -107,9 +107,7 @@ def _codes(number: int, lines: list[str], how: str) -> set[int]:
 
 
 @pytest.mark.parametrize("number", NAMES, ids=NAMES.values())
-def test_a_signal_at_a_random_moment(
-    tmp_path: Path, zygote: Zygote, tally: Tally, number: int
-) -> None:
+def test_signal_at_a_random_time(tmp_path: Path, zygote: Zygote, tally: Tally, number: int) -> None:
     seed = SEED + number
     choose = random.Random(seed)
     tried = amount(MOMENTS, SHORT)
@@ -125,7 +123,7 @@ def test_a_signal_at_a_random_moment(
 
 
 @pytest.mark.parametrize("how", ["call", "thread", "workers"])
-def test_sigterm_while_the_main_thread_is_elsewhere(
+def test_sigterm_while_the_main_thread_is_blocked(
     tmp_path: Path, zygote: Zygote, tally: Tally, how: str
 ) -> None:
     job = zygote.start(ending_jobs.endless, str(tmp_path / "run"), how=how)
@@ -145,7 +143,7 @@ def test_sigterm_while_the_main_thread_is_elsewhere(
 
 
 @pytest.mark.parametrize("place", ["disk", "bucket"])
-def test_a_job_that_was_terminated_is_started_again(
+def test_terminated_job_can_be_restarted(
     tmp_path: Path, bucket: str, zygote: Zygote, tally: Tally, place: str
 ) -> None:
     """As it was, or with `resume`; it is terminated once more, and then comes to its end."""
@@ -179,7 +177,7 @@ def faults_of_restarts(zygote: Zygote, path: str, options: dict[str, Any]) -> li
     faults += [] if job.wait() == 0 else [job.complaints()]
     faults += faults_of(path, sorted(set(told)))
     faults += [] if state_of(open_store(path)) == "finished" else ["not finished"]
-    # Without `resume` each of them begins anew.
+    # Without `resume` each of them starts from scratch.
     if (told.count(0) == 1) != options["resume"]:
         faults.append(f"steps {told}")
     return faults
@@ -193,7 +191,7 @@ def test_a_second_sigterm_ends_the_process_at_once(
         job = zygote.start(ending_jobs.slow_end, str(tmp_path / how), how)
         job.until("ready")
         job.send(signal.SIGTERM)
-        # The store has been asked to write, and never answers.
+        # The store has a pending write, and never answers.
         job.until("writing")
         job.send(signal.SIGTERM)
         codes.append(job.wait())
@@ -202,7 +200,7 @@ def test_a_second_sigterm_ends_the_process_at_once(
 
 
 @pytest.mark.parametrize("how", ["earlier", "later", "calls"])
-def test_somebody_elses_handler_of_sigterm_stays_in_charge(
+def test_sigterm_handler_of_the_script_is_kept(
     tmp_path: Path, zygote: Zygote, tally: Tally, how: str
 ) -> None:
     job = zygote.start(ending_jobs.handled, str(tmp_path / "run"), how)
@@ -234,7 +232,7 @@ def test_other_signals_are_left_alone(tmp_path: Path, zygote: Zygote, tally: Tal
     assert not faults
 
 
-def test_sigterm_of_a_script_that_knows_nothing_of_hooks(
+def test_signals_to_a_script_started_by_smdebug_run(
     tmp_path: Path, zygote: Zygote, tally: Tally
 ) -> None:
     """`smdebug run`: the script's exit code is its own."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.faults.tally import Tally
 
 PROGRAM = Path(__file__).parent / "programs" / "fuzz_readers.py"
-JOB_FILE = {
+JSON_CONFIG_FILE = {
     "S3OutputPath": "s3://b/p",
     "LocalPath": "/opt/out",
     "HookParameters": {"save_interval": "3", "train.save_steps": "1,2", "reductions": "l2"},
@@ -41,11 +41,11 @@ TARGETS = {
     "records": (40_000, 800),
     "events": (60_000, 1500),
     "index": (20_000, 400),
-    "classic": (20_000, 500),
+    "v1_index": (20_000, 500),
     "collections": (15_000, 400),
     "findings": (10_000, 300),
     "names": (15_000, 500),
-    "job_file": (15_000, 400),
+    "json_config_file": (15_000, 400),
     "run": (5_000, 200),
 }
 _SECONDS = 3600
@@ -69,20 +69,20 @@ def seeds(target: str) -> list[bytes]:
         return [
             bytes(payload)
             for data in files
-            for _, payload in list(iterate_records(memoryview(data), "x", classic=True))[:6]
+            for _, payload in list(iterate_records(memoryview(data), "x", v1=True))[:6]
         ]
     if target == "findings":
         control = b'{"reason": "x", "at_step": 3, "mode": "TRAIN", "time": 1.5}'
         return [*of(v2, "findings/"), control]
     if target == "names":
         return [key.encode() for run in (v2, v1) for key in run.files]
-    if target == "job_file":
-        return [json.dumps(JOB_FILE).encode()]
+    if target == "json_config_file":
+        return [json.dumps(JSON_CONFIG_FILE).encode()]
     if target == "run":
         return [bytes([n]) + data for n, data in enumerate(of(v2, "index/") + of(v1, "index/"))]
     return {
         "index": of(v2, "index/"),
-        "classic": of(v1, "index/"),
+        "v1_index": of(v1, "index/"),
         "collections": of(v2, "collections/"),
     }[target]
 
@@ -113,7 +113,7 @@ def test_readers_are_fuzzed(target: str, tmp_path: Path, tally: Tally) -> None:
     assert sound, f"{done.stdout[-1000:]}\n{done.stderr[-5000:]}\n{artifacts}"
 
 
-def test_tensorboard_takes_the_same_records(tmp_path: Path, tally: Tally) -> None:
+def test_tensorboard_accepts_the_same_records(tmp_path: Path, tally: Tally) -> None:
     """Files of whole records, some of them damaged: both readers stop at the same place."""
     sound = [data for data in seeds("events") if len(data) < 4096]
     path = tmp_path / "events.tfevents"

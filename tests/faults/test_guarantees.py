@@ -40,7 +40,7 @@ def test_every_promise_names_its_tests(section: str) -> None:
     assert named(sections()[section])
 
 
-def test_the_tests_and_the_page_name_each_other() -> None:
+def test_page_and_tests_refer_to_each_other() -> None:
     modules = [path.name for path in HERE.glob("test_*.py") if path.name != Path(__file__).name]
     there = {test for module in modules for test in functions_of(module)}
     assert named(PAGE) == there

@@ -1,4 +1,4 @@
-"""A run of somebody else is read, shown, exported and gone on with inside of its own directory."""
+"""A hostile run is read, shown, exported and resumed inside its own directory only."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def sound_run(run: Path) -> None:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """What belongs to somebody: a run, and files of the names that a run has."""
+    """Files of the user: a run, and files with names that a run has."""
     place = tmp_path / "outside"
     sound_run(place / "run")
     hostile.write_index(place / "run", hostile.scalar_rows([SECRET, f"{SECRET} loss"]))
@@ -88,11 +88,11 @@ def names_event_file(event_file: Callable[[Path], str]) -> Poison:
     def poison(run: Path, outside: Path) -> None:
         record = raw_record("x", 41.0)
         hostile.write_index(run, [raw_row("x", event_file(outside), record)])
-        classic = {
+        v1 = {
             "meta": {"mode": "TRAIN", "mode_step": 1, "event_file_name": event_file(outside)},
             "tensor_payload": [{"tensorname": "y", "start_idx": 0, "length": len(record)}],
         }
-        hostile.classic_index(run, classic, step=1)
+        hostile.v1_index(run, v1, step=1)
 
     return poison
 
@@ -189,7 +189,7 @@ def poisons() -> dict[str, Poison]:
 POISONS = poisons()
 
 
-def test_a_run_leads_nowhere(tmp_path: Path, outside: Path, tally: Tally) -> None:
+def test_paths_cannot_leave_the_run(tmp_path: Path, outside: Path, tally: Tally) -> None:
     names = list(POISONS)
     tried = names[:: -(-len(names) // amount(len(names), 12))]
     before = snapshot(outside)
@@ -229,7 +229,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-def test_names_become_no_paths(tmp_path: Path, outside: Path, tally: Tally) -> None:
+def test_names_are_never_used_as_paths(tmp_path: Path, outside: Path, tally: Tally) -> None:
     before = snapshot(outside)
     place = tmp_path / "runs ' [a-z]* {x} ? \"; select"
     run = place / "run"

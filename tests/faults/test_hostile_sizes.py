@@ -1,4 +1,4 @@
-"""A run of somebody else takes no more memory and time than is said, whatever it claims to hold."""
+"""A hostile run takes no more memory and time than documented, whatever it declares."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def long_text(column: str) -> bytes:
 
 
 def claimed_values() -> bytes:
-    """An index file one of whose pages says that it holds more values than the group has rows."""
+    """An index file with a page that declares more values than the group has rows."""
     data = bytearray(encode_index(rows_of(5)))
     # Thrift's compact protocol: an integer as first field, its varint, zigzag.
     at = data.index(b"\x15\x0a\x15", 4)
@@ -178,19 +178,19 @@ def many_findings(count: int, message: str) -> pa.Table:
     })  # fmt: skip
 
 
-def classic(content: Callable[[], dict[str, Any]]) -> Bomb:
-    return lambda run: hostile.classic_index(run, content())
+def v1_run(content: Callable[[], dict[str, Any]]) -> Bomb:
+    return lambda run: hostile.v1_index(run, content())
 
 
-def classic_sparse(run: Path) -> None:
+def v1_sparse(run: Path) -> None:
     """A record of a terabyte of zeros, which has no checksum in format v1."""
     size = 1 << 40
     key = "events/000000000000/000000000000_worker_0.tfevents"
-    footer = np.uint32(records.CLASSIC_FOOTER).tobytes()
+    footer = np.uint32(records.V1_FOOTER).tobytes()
     sparse(key, size, footer, records.header(size - 16))(run)
     meta = {"mode": "TRAIN", "mode_step": 0, "event_file_name": key}
     payload = [{"tensorname": "x", "start_idx": 0, "length": size}]
-    hostile.classic_index(run, {"meta": meta, "tensor_payload": payload})
+    hostile.v1_index(run, {"meta": meta, "tensor_payload": payload})
 
 
 META = {"mode": "TRAIN", "mode_step": 0, "event_file_name": "events/x"}
@@ -263,17 +263,17 @@ BOMBS: dict[str, Bomb] = {
     "a million empty strings": record_bomb(
         tensor_payload([10**9], b"", kind=7, field=8) + bytes_field(5, b"\x0a\x00" * 500_000)
     ),
-    "a terabyte of zeros as record": classic_sparse,
+    "a terabyte of zeros as record": v1_sparse,
     # format v1
-    "a shape of a million sizes": classic(
+    "a shape of a million sizes": v1_run(
         lambda: {"meta": META, "shape_payload": [
             {"tensorname": "x", "originalname": "x", "shape": [2**62] * 10**6}]}
     ),
-    "half a character": classic(
+    "half a character": v1_run(
         lambda: {"meta": META, "shape_payload": [
             {"tensorname": "\ud800", "originalname": "x", "shape": [1]}]}
     ),
-    "a mode step of 10^30": classic(
+    "a mode step of 10^30": v1_run(
         lambda: {"meta": {**META, "mode_step": 10**30}, "shape_payload": []}
     ),
 }  # fmt: skip
@@ -319,7 +319,7 @@ def test_many_files_and_groups(tmp_path: Path, tally: Tally) -> None:
     assert not outcome.unnamed, outcome.unnamed
 
 
-def test_an_honest_run_is_not_refused(tmp_path: Path, tally: Tally) -> None:
+def test_large_valid_run_is_accepted(tmp_path: Path, tally: Tally) -> None:
     """What is bounded lies far above of what hooks write: long names, many rows, large tensors."""
     groups = amount(60, 4)
     run = tmp_path / "run"
@@ -358,7 +358,7 @@ REGEXES = [
 ]  # fmt: skip
 
 
-def test_a_regex_freezes_nobody(tmp_path: Path, tally: Tally) -> None:
+def test_slow_regexes_are_stopped(tmp_path: Path, tally: Tally) -> None:
     names = [f"{'a' * 60}/{number}c" for number in range(amount(10_000, 300))]
     many = [f"(a|b{number})+x.*y$" for number in range(amount(1000, 50))]
     run = tmp_path / "run"

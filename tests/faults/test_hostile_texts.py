@@ -1,4 +1,4 @@
-"""Texts of somebody else's run reach the terminal, HTML, CSV and the log as texts only."""
+"""Strings of a hostile run reach the terminal, HTML, CSV and the log escaped."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def shown(arguments: Sequence[str]) -> bytes:
         while piece := os.read(terminal, 1 << 16):
             written += piece
     except OSError:
-        pass  # nobody has the other end any more
+        pass  # the other end is closed
     os.close(terminal)
     os.waitpid(child, 0)
     return written
@@ -127,7 +127,7 @@ def commands(run: Path, out: Path) -> list[list[str]]:
     ]  # fmt: skip
 
 
-def test_a_terminal_obeys_nothing(run: Path, tmp_path: Path, tally: Tally) -> None:
+def test_terminal_output_is_escaped(run: Path, tmp_path: Path, tally: Tally) -> None:
     every = commands(run, tmp_path)
     tried = every[: amount(len(every), 6)]
     bad: dict[str, Any] = {}
@@ -183,7 +183,7 @@ def text_of(parsed: _Elements) -> str:
     return "".join(parsed.texts).replace("\r", " ")
 
 
-def test_html_is_text(run: Path, tally: Tally) -> None:
+def test_html_in_names_is_escaped_in_notebooks(run: Path, tally: Tally) -> None:
     trial = create_trial(str(run))
     plain = run.parent / "plain"
     harmless_names = [f"name{number}" for number in range(len(TEXTS))]
@@ -209,7 +209,7 @@ def test_html_is_text(run: Path, tally: Tally) -> None:
     assert not bad
 
 
-def test_a_report_is_text(tmp_path: Path, tally: Tally) -> None:
+def test_html_in_names_is_escaped_in_reports(tmp_path: Path, tally: Tally) -> None:
     """The page about a run of XGBoost, by the rule that writes it, in a process of its own."""
     run = tmp_path / "run"
     names = [f"train-{text}" for text in TEXTS] + [f"feature_importance/weight/{t}" for t in TEXTS]
@@ -249,7 +249,7 @@ except ValueError:
 """
 
 
-def test_the_log_and_tables(run: Path, tmp_path: Path, tally: Tally) -> None:
+def test_logs_json_and_csv_are_escaped(run: Path, tmp_path: Path, tally: Tally) -> None:
     import subprocess
 
     bad = []

@@ -32,7 +32,7 @@ KILLS, SHORT = 500, 20
 
 @dataclass
 class Run:
-    """A run whose writers are killed while a reader looks at it.
+    """A run with writers that are killed while a reader follows it.
 
     Attributes:
         path: where it is.
@@ -95,7 +95,7 @@ class Run:
                 self.faults.append(f"step {step} was seen, and is not what it was")
 
     def go_on(self) -> None:
-        """Has another job go on in the same place, in one of the ways there are, to its end."""
+        """Run another job in the same directory, in one of the possible ways, to its end."""
         finished = next(iter(LocalStore(self.path).list(END_KEY)), None) is not None
         way = self.random.choice(["resume", "step"] if finished else ["resume", "step", "anew"])
         options: dict[str, object] = {"format": self.format}
@@ -119,7 +119,7 @@ def while_publishing(run: Run) -> bool:
 
 
 def _train_and_kill(run: Run) -> bool:
-    """Kills a training at a moment, or at one of its operations on files."""
+    """Kill training at a given time, or at one of its file operations."""
     options = {"format": run.format, "pause": 0.01}
     if run.random.random() < 0.5:
         job = run.zygote.start(jobs.train, run.path, 200, **options)
@@ -186,7 +186,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_step_that_was_seen_survives_a_kill(
+def test_published_step_survives_a_kill(
     tmp_path: Path, zygote: Zygote, tally: Tally, moment: str
 ) -> None:
     share = 1 + list(MOMENTS).index(moment)

@@ -68,7 +68,7 @@ def test_processes_that_use_the_hooked_model_save_nothing(
     assert fine, (code, steps, faults, job.complaints())
 
 
-def test_a_child_that_is_terminated_ends_alone(
+def test_sigterm_to_a_forked_child_leaves_the_parent_alone(
     tmp_path: Path, zygote: Zygote, tally: Tally
 ) -> None:
     count = amount(200, 20)

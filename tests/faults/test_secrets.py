@@ -1,6 +1,6 @@
-"""Credentials stay where they were given: everything that anybody can see is searched for them.
+"""Credentials do not leak: all output that a user can see is searched for them.
 
-Unique texts are planted wherever credentials can be; then everything fails in every way.
+Unique strings are injected wherever credentials can be; then everything fails in every way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from tests.command import environment
-from tests.faults.planted import Secrets, contents, said_by
+from tests.faults.injected_secrets import Secrets, contents, said_by
 from tests.faults.tally import FULL, Tally, amount
 from tests.hook.numpy_hook import NumpyHook
 
@@ -61,7 +61,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for answers that do not come."""
+    """Do not wait for responses that never come."""
     for name in ("FIRST", "LATER"):
         monkeypatch.setattr(object_store, name, Timeouts(answer=2.0, retry=0.05))
     monkeypatch.setenv("SMDEBUG_STORE_RETRY_SECONDS", "0")
@@ -71,7 +71,7 @@ class Search:
     """Looks for secrets in what things say; counts how much there was to look at.
 
     Args:
-        secrets: what was planted.
+        secrets: what was injected.
         log: what was logged.
     """
 
@@ -105,9 +105,9 @@ class Search:
         self.look(what, f"{said_by(error)} {made!r} {made}")
         return error
 
-    def end(self, tally: Tally, what: str, planted: int) -> None:
+    def end(self, tally: Tally, what: str, injected: int) -> None:
         """Counts, and sees that nothing was found."""
-        tally.add(7, what, self.tried, self.tried - len(self.found), f"{planted} secrets planted")
+        tally.add(7, what, self.tried, self.tried - len(self.found), f"{injected} secrets injected")
         assert not self.found, "\n".join(self.found)
 
 
@@ -129,7 +129,7 @@ def operations(url: str) -> dict[str, Callable[[], Any]]:
     return every if FULL else {name: every[name] for name in ("list", "hook")}
 
 
-def test_a_bucket_that_says_no(
+def test_bucket_denies_access(
     proxy: Unreliable, hasty: None, secrets: Secrets, log: pytest.LogCaptureFixture, tally: Tally,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -164,7 +164,7 @@ def test_an_endpoint_with_a_password(
         for scheme in ("http://", "", "https://", "ftp://")[: amount(4, 2)]:
             user, password = secrets.make("user"), secrets.make("password")
             endpoint = f"{scheme}{user}:{password}@{host}"
-            # With an access key, too, and with a question behind it.
+            # With an access key, too, and with a query string.
             endpoint += "" if number < 4 else f"/?token={secrets.make('query')}"
             monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
             proxy.fault = [403, 301, 500][number % 3]
@@ -173,7 +173,7 @@ def test_an_endpoint_with_a_password(
     search.end(tally, "endpoints with user:password@", len(secrets))
 
 
-def test_keys_that_make_no_sense(
+def test_invalid_keys(
     proxy: Unreliable, hasty: None, secrets: Secrets, log: pytest.LogCaptureFixture, tally: Tally,
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -275,7 +275,7 @@ def test_urls_with_credentials_are_refused(
     search.end(tally, "URLs with credentials refused", len(secrets))
 
 
-def test_containers_of_azure_have_a_name_before_the_host() -> None:
+def test_azure_url_with_container_before_the_host() -> None:
     url = "abfss://container@account.dfs.core.windows.net/x"
     assert HookOptions(url).out_dir == url
     assert open_store(url).url == url
@@ -285,7 +285,7 @@ def test_containers_of_azure_have_a_name_before_the_host() -> None:
 
 
 class Ears:
-    """A server that hears what is posted, and answers as it is told to."""
+    """A server that records what is posted, and answers as configured."""
 
     def __init__(self, status: int = 200, location: str | None = None) -> None:
         self.heard: list[tuple[str, dict[str, str], bytes]] = []
@@ -306,7 +306,7 @@ class Ears:
             do_GET = do_HEAD = do_POST
 
             def log_message(self, format: str, *args: object) -> None:
-                """Nobody wants to read it."""
+                """Discard the log."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -345,7 +345,7 @@ def test_webhooks_go_to_http_and_https_only(
                 error = search.fail(address, WebhookAction, "Rule", address)
                 if not isinstance(error, SMDebugValueError) or "http" not in str(error):
                     search.found.append(f"{address}: {error!r}")
-                # As part of a job it is left out, and the log says so.
+                # As part of a job it is ignored, and the log says so.
                 entry = {"name": "webhook", "endpoint": address}
                 search.fail(address, Actions, [entry], "Rule")
                 assert not Actions([entry], "Rule").actions
@@ -372,7 +372,7 @@ def test_webhooks_follow_no_redirect(
                     address = f"http://u:{password}@{server.host}/{path}?q={secrets.make('query')}"
                     action = WebhookAction("Rule", address, headers={"X-Token": header})
                     search.fail(f"{status} to {place}", action.invoke, FINDING)
-                    # It was asked, once, with everything that was given.
+                    # It was called once, with all arguments.
                     ((asked, headers, _),) = server.heard
                     assert path in asked
                     assert header in headers.values()
@@ -381,7 +381,7 @@ def test_webhooks_follow_no_redirect(
     search.end(tally, "redirects of webhooks not followed", len(secrets))
 
 
-def test_actions_that_make_no_sense(
+def test_invalid_actions(
     secrets: Secrets, log: pytest.LogCaptureFixture, tally: Tally, tmp_path: Path
 ) -> None:
     search = Search(secrets, log)
@@ -428,7 +428,7 @@ def test_actions_that_make_no_sense(
 # ---- a whole job
 
 
-def job_file(secrets: Secrets, host: str) -> dict[str, Any]:
+def json_config_file(secrets: Secrets, host: str) -> dict[str, Any]:
     """A job with secrets wherever there can be some."""
     hidden = {"password": secrets.make("unknown key"), "Authorization": secrets.make("unknown key")}
     address = f"http://u:{secrets.make('password')}@{host}/{secrets.make('path')}"
@@ -461,7 +461,7 @@ def commands(url: str, run: str) -> list[list[str]]:
     return every[:: amount(1, 4)]
 
 
-def test_a_job_with_secrets_all_around_it(
+def test_job_with_secrets_does_not_leak_them(
     bucket: str, secrets: Secrets, tally: Tally, tmp_path: Path
 ) -> None:
     import boto3
@@ -473,7 +473,7 @@ def test_a_job_with_secrets_all_around_it(
         "AWS_SESSION_TOKEN": secrets.make("session token"), "PYTHONPATH": os.pathsep.join(sys.path),
     }  # fmt: skip
     with ears() as server:
-        (tmp_path / "job.json").write_text(json.dumps(job_file(secrets, server.host)))
+        (tmp_path / "job.json").write_text(json.dumps(json_config_file(secrets, server.host)))
         program = [sys.executable, "-m", "tests.faults.programs.secretive"]
         ended = subprocess.run(
             [*program, url, str(tmp_path / "job.json")], cwd=ROOT, env=environment(**variables),
@@ -505,7 +505,7 @@ def test_a_job_with_secrets_all_around_it(
     search.end(tally, "a job: output, files, commands", len(secrets))
 
 
-def test_commands_repeat_no_url_with_credentials(
+def test_commands_do_not_print_urls_with_credentials(
     secrets: Secrets, tally: Tally, tmp_path: Path
 ) -> None:
     search = Search(secrets)

@@ -51,7 +51,7 @@ def told(process: subprocess.Popen[str]) -> dict[str, Any]:
 def grown(samples: list[dict[str, float]], what: str, first: int = 1) -> float:
     """By how much something has grown after it was warm.
 
-    The least of three samples: what waits, and what that leaves behind, comes and goes.
+    The least of three samples, because pending data, and what it allocates, vary.
     """
     values = [each[what] for each in samples]
     return min(values[-3:]) - min(values[first : first + 3])
@@ -67,7 +67,7 @@ def most_segments(seconds: float, weight: int, flushes: int) -> int:
 
 
 def cost(*results: dict[str, Any]) -> str:
-    """What a step takes of the training thread, in the last tenth beside the first.
+    """The time of a step in the training thread, in the last tenth relative to the first.
 
     Of several jobs the one in the middle: a tenth of a short job is a few seconds of a machine that
     others use, too.
@@ -140,7 +140,7 @@ def test_scalars(tmp_path: Path, tally: Tally) -> None:
     assert not wrong, wrong
 
 
-def test_every_byte_of_many_steps(tmp_path: Path, tally: Tally) -> None:
+def test_python_allocations_do_not_grow(tmp_path: Path, tally: Tally) -> None:
     steps = amount(100_000, 10_000)
     result = told(started("soak", "scalars", str(tmp_path / "run"), steps, True))
     more = grown(result["samples"], "traced")
@@ -179,7 +179,7 @@ def test_tensors(tmp_path: Path, tally: Tally) -> None:
     assert not wrong, wrong
 
 
-def test_rules_beside_a_job(tmp_path: Path, tally: Tally) -> None:
+def test_rules_during_a_job(tmp_path: Path, tally: Tally) -> None:
     steps = amount(200_000, 5_000)
     run = tmp_path / "run"
     job = started("soak", "watched", str(run), steps)
@@ -220,7 +220,7 @@ def test_only_reductions_of_large_tensors(tmp_path: Path, tally: Tally) -> None:
     assert right, f"{more / 1e6:.0f} MB"
 
 
-def test_a_run_that_is_gone_on_with(tmp_path: Path, tally: Tally) -> None:
+def test_run_resumed_many_times(tmp_path: Path, tally: Tally) -> None:
     times = amount(200, 10)
     samples = told(started("resumed", str(tmp_path / "run"), times))["samples"]
     files = {each["objects in the run"] for each in samples}

@@ -24,7 +24,7 @@ SEED = 80_301
 
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
-def test_nothing_that_other_threads_save_is_lost(
+def test_values_saved_by_other_threads_are_not_lost(
     tmp_path: Path, zygote: Zygote, tally: Tally, format: str
 ) -> None:
     threads, saves = amount(8, 4), amount(500, 50)
@@ -49,14 +49,14 @@ def test_nothing_that_other_threads_save_is_lost(
     assert "failed None" in lines
 
 
-def test_two_threads_that_train_two_models_with_one_hook(
+def test_two_threads_train_two_models_with_one_hook(
     tmp_path: Path, zygote: Zygote, tally: Tally
 ) -> None:
     steps = amount(500, 50)
     lines = zygote.run(thread_jobs.two_models, str(tmp_path), steps)
     trial = Trial(str(tmp_path), wait_seconds=0)
     damages = check_run(LocalStore(tmp_path)).damages
-    # Each forward is a step, whoever makes it.
+    # Each forward pass is a step, in any thread.
     expected = list(range(2 * steps))
     fine = trial.steps() == expected and "same True" in lines and "failed None" in lines
     tally.add(8, "steps of two threads with one hook", 2 * steps, len(trial.steps()) if fine else 0)
@@ -65,7 +65,7 @@ def test_two_threads_that_train_two_models_with_one_hook(
     assert trial.loaded_all_steps
 
 
-def test_another_thread_closes_the_hook_while_one_trains(
+def test_hook_closed_from_another_thread_during_training(
     tmp_path: Path, zygote: Zygote, tally: Tally
 ) -> None:
     tried = amount(200, 5)
@@ -116,9 +116,7 @@ def test_several_threads_close_and_flush_at_once(
     assert not wrong
 
 
-def test_a_hook_that_is_closed_does_nothing_more(
-    tmp_path: Path, zygote: Zygote, tally: Tally
-) -> None:
+def test_closed_hook_does_nothing(tmp_path: Path, zygote: Zygote, tally: Tally) -> None:
     job = zygote.start(thread_jobs.used_after_close, str(tmp_path / "run"))
     lines = job.rest()
     code = job.wait()

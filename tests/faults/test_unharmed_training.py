@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.faults.tally import FULL, Tally, amount
-from tests.faults.trainings import Trainings, wrongs
+from tests.faults.training_jobs import TrainingJobs, wrongs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tests.unreliable import Unreliable
 
 STEPS = 14
-# What a training of this width saves does not fit on a disk of 8 MB.
+# What training of this width saves does not fit on a disk of 8 MB.
 WIDE: dict[str, Any] = {"width": 300, "steps": 24}
 
 
 @pytest.fixture(scope="module")
-def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainings]:
-    found = Trainings(tmp_path_factory.mktemp("trainings"))
+def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainingJobs]:
+    found = TrainingJobs(tmp_path_factory.mktemp("trainings"))
     yield found
     found.close()
 
@@ -49,7 +49,7 @@ def somehow(seed: int, steps: int = STEPS) -> dict[str, Any]:
 
 
 def attempts(
-    trainings: Trainings,
+    trainings: TrainingJobs,
     tally: Tally,
     what: str,
     tries: int,
@@ -58,15 +58,15 @@ def attempts(
     expects: Callable[[Any], str] = lambda answer: "",
     **judged: Any,
 ) -> None:
-    """Has trainings done, and sees that all is as promised.
+    """Run training jobs, and check that all guarantees hold.
 
     Args:
-        trainings: does them.
+        trainings: runs them.
         tally: counts them.
         what: is done to them.
         tries: how many of them.
         fields: those of a job, by the seed.
-        happens: as `Trainings.run` takes it.
+        happens: as `TrainingJobs.run` takes it.
         expects: says what else is wrong with an answer; "" if nothing is.
         judged: as `wrongs` takes it.
     """
@@ -97,7 +97,7 @@ def incomplete(answer: Any) -> str:
     return "" if "is not complete" in answer.log else "nothing has failed"
 
 
-def test_a_disk_that_fills_up(trainings: Trainings, tally: Tally) -> None:
+def test_disk_full_during_training(trainings: TrainingJobs, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         # Queues of all sizes: it fills up during training, or only when the hook closes.
         queue = random.Random(seed).choice([{}, {"queue_bytes": 1 << 20}])
@@ -107,7 +107,7 @@ def test_a_disk_that_fills_up(trainings: Trainings, tally: Tally) -> None:
     attempts(trainings, tally, "a disk of 8 MB", amount(40, 2), fields, expects=incomplete)
 
 
-def test_a_disk_that_is_full_when_the_hook_closes(trainings: Trainings, tally: Tally) -> None:
+def test_disk_full_at_close(trainings: TrainingJobs, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         # Every second one has nothing left to do but to join its index files.
         flushes = list(range(STEPS)) if seed % 2 else [3]
@@ -117,7 +117,7 @@ def test_a_disk_that_is_full_when_the_hook_closes(trainings: Trainings, tally: T
     attempts(trainings, tally, "disk full when closing, joining", amount(20, 2), fields)
 
 
-def test_a_directory_that_is_removed(trainings: Trainings, tally: Tally) -> None:
+def test_directory_removed_during_training(trainings: TrainingJobs, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         return {"fault": "removed", "flushes": [somehow(seed)["at"] - 1]}
 
@@ -125,23 +125,21 @@ def test_a_directory_that_is_removed(trainings: Trainings, tally: Tally) -> None
 
 
 @pytest.mark.parametrize("fault", ["replaced", "read-only", "denied"])
-def test_a_directory_that_cannot_be_written_any_more(
-    trainings: Trainings, tally: Tally, fault: str
-) -> None:
+def test_directory_becomes_unwritable(trainings: TrainingJobs, tally: Tally, fault: str) -> None:
     attempts(
         trainings, tally, f"directory {fault} during the run", amount(20, 1),
         lambda seed: {"fault": fault}, expects=incomplete,
     )  # fmt: skip
 
 
-def test_no_right_to_write_from_the_start(trainings: Trainings, tally: Tally) -> None:
+def test_directory_unwritable_from_the_start(trainings: TrainingJobs, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         return {"fault": ["denied at first", "denied above"][seed % 2]}
 
     attempts(trainings, tally, "no right from the start", amount(10, 1), fields, expects=incomplete)
 
 
-def test_too_many_open_files(trainings: Trainings, tally: Tally) -> None:
+def test_too_many_open_files(trainings: TrainingJobs, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         beside = {"export_tensorboard": seed % 2 == 0, "rules": ["NonFinite"]}
         return {"fault": "no files", "options": {**somehow(seed)["options"], **beside}}
@@ -149,7 +147,7 @@ def test_too_many_open_files(trainings: Trainings, tally: Tally) -> None:
     attempts(trainings, tally, "too many open files", amount(20, 1), fields, expects=incomplete)
 
 
-def test_no_memory_for_the_writer(trainings: Trainings, tally: Tally) -> None:
+def test_out_of_memory_in_the_writer(trainings: TrainingJobs, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         # The copy of 32 MB fits; what the writer makes of it, float32 or float64, does not. Every
         # third has no room for the copy either.
@@ -160,7 +158,7 @@ def test_no_memory_for_the_writer(trainings: Trainings, tally: Tally) -> None:
     attempts(trainings, tally, "no memory left", amount(12, 1), fields, expects=incomplete)
 
 
-def test_a_store_that_fails_at_random(trainings: Trainings, tally: Tally) -> None:
+def test_store_fails_at_random(trainings: TrainingJobs, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         chosen = random.Random(seed)
         patience = {"SMDEBUG_STORE_RETRY_SECONDS": chosen.choice(["0", "0.01"])}
@@ -176,8 +174,8 @@ FOR_GOOD = [500, 503, 403, "refuse", "cut request", "cut answer", "hang"]
 
 @pytest.mark.filterwarnings("ignore:.*utcnow.*:DeprecationWarning")
 @pytest.mark.parametrize("fault", FOR_GOOD if FULL else IN_SHORT)
-def test_a_bucket_that_fails_for_good(
-    trainings: Trainings, tally: Tally, proxy: Unreliable, fault: int | str
+def test_bucket_fails_permanently(
+    trainings: TrainingJobs, tally: Tally, proxy: Unreliable, fault: int | str
 ) -> None:
     def fields(seed: int) -> dict[str, Any]:
         return {**bucket_fields(f"{fault}-{seed}".replace(" ", "-")), "at": 1 + seed % 5}
@@ -192,7 +190,7 @@ def test_a_bucket_that_fails_for_good(
 
 
 @pytest.mark.filterwarnings("ignore:.*utcnow.*:DeprecationWarning")
-def test_a_bucket_that_is_slow(trainings: Trainings, tally: Tally, proxy: Unreliable) -> None:
+def test_slow_bucket(trainings: TrainingJobs, tally: Tally, proxy: Unreliable) -> None:
     # It answers nothing until training has made its last step, and loses nothing: there is room
     # in the queue for all of it.
     def fields(seed: int) -> dict[str, Any]:
@@ -213,7 +211,7 @@ def bucket_fields(name: str) -> dict[str, Any]:
     return {"fault": "ask", "url": f"s3://runs/{name}", "variables": variables}
 
 
-def test_what_is_beside_the_run_fails_alone(trainings: Trainings, tally: Tally) -> None:
+def test_failing_side_outputs_do_not_affect_the_run(trainings: TrainingJobs, tally: Tally) -> None:
     """Metrics of SageMaker, files of TensorBoard, states of checkpoints, the log."""
 
     def prepare(work: Path) -> None:
@@ -237,16 +235,16 @@ def test_what_is_beside_the_run_fails_alone(trainings: Trainings, tally: Tally) 
         wrong = wrongs(trainings, answer, **job)
         if "is not complete" in answer.log:
             wrong.append("the run has failed")
-        if "TensorBoard files are not written any more" not in answer.log:
+        if "Stopped writing TensorBoard files" not in answer.log:
             wrong.append("nothing was said of TensorBoard")
-        if seed % 2 and "metrics are not handed to SageMaker any more" not in answer.log:
+        if seed % 2 and "Stopped writing SageMaker metrics" not in answer.log:
             wrong.append("nothing was said of metrics")
         found += wrong
     tally.add(1, "metrics, TensorBoard, checkpoints, log fail", tries, tries - bool(found))
     assert not found
 
 
-def test_asked_to_the_failure_is_raised_once(trainings: Trainings, tally: Tally) -> None:
+def test_on_error_raise_raises_once(trainings: TrainingJobs, tally: Tally) -> None:
     def fields(seed: int) -> dict[str, Any]:
         options = {**somehow(seed)["options"], "on_error": "raise"}
         return {"fault": ["denied", "replaced", "no files"][seed % 3], "options": options,

@@ -175,7 +175,7 @@ def closes_at_once(line: Line, path: str) -> None:
         if number % 2:
             hook.flush()
         hook.close()
-        # Whoever comes back finds it done.
+        # When the call returns, it is done.
         assert (Path(path) / END_KEY).exists()
         line.tell(f"done {number}")
 

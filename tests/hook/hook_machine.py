@@ -342,7 +342,7 @@ class ModelHook:
     # -- what is saved
 
     def observe(self, observed: list[Observed]) -> None:
-        """Tensors of the step in progress were computed; without one they are nobody's."""
+        """Tensors of the step in progress were computed; without a step they belong to none."""
         present = self.present
         if present is None:
             return
@@ -374,7 +374,12 @@ class ModelHook:
         stamp = self._last.get(self.mode)
         mode_step = self.counts.get(self.mode, -1) + 1 if stamp is None else stamp.mode_step
         chosen = [self.collections.setdefault(each, ModelCollection(each)) for each in collections]
-        due = [c for c in chosen if self._schedule_of(c, self.mode_of(stamp)).is_due(mode_step)]
+        due = [
+            c
+            for c in chosen
+            if self._schedule_of(c, self.mode_of(stamp)).is_due(mode_step)
+            or self._is_triggered(c, stamp)
+        ]
         if stamp is not None:
             self._put({stamp}, name, array, due)
         elif due:
@@ -390,6 +395,15 @@ class ModelHook:
         else:
             mode_step = self.counts.get(self.mode, -1) + 1
             self.early.append(Early(f"scalar/{name}", saved, self.mode, mode_step))
+
+    def _is_triggered(self, collection: ModelCollection, stamp: Stamp | None) -> bool:
+        """Return whether a collection is saved at the step in progress because of a NaN."""
+        present = self.present
+        if present is None or present.stamp != stamp or collection.name not in present.included:
+            return False
+        if collection.name in TRAINING_ONLY and stamp.mode in (EVAL, PREDICT):
+            return False
+        return self._schedule_of(collection, stamp.mode) in present.triggered
 
     def mode_of(self, stamp: Stamp | None) -> modes:
         """Return the mode of the step that something saved by hand belongs to."""
@@ -495,7 +509,7 @@ class HookMachine(RuleBasedStateMachine):
             save_config=schedule.config(),
             reduction_config=None if reduced == RAW else reduced.config(),
             save_all=save_all,
-            # Published by `flush` and `close` only, unless a test asks for it.
+            # Published by `flush` and `close` only, unless a test requests it.
             flush_seconds=1000,
             on_error="raise",
             **options,

@@ -84,7 +84,7 @@ def test_a_subclass_has_the_signature_of_its_own_constructor() -> None:
     assert list(inspect.signature(Subclass).parameters) == ["path"]
 
 
-def test_arguments_arrive(tmp_path: Any) -> None:
+def test_arguments_reach_the_constructor(tmp_path: Any) -> None:
     with DataHook(tmp_path / "run", 5, size=3, dry_run=True) as hook:
         assert (hook.data, hook.size, hook.dry_run) == (5, 3, True)
 

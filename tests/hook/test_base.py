@@ -1,4 +1,4 @@
-"""The hook of a framework that is numpy: the pipeline without anybody's callbacks."""
+"""A hook for NumPy: the pipeline without the callbacks of a framework."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def test_the_hook_of_the_process_is_the_last_that_was_made(tmp_path: Path) -> No
         set_hook("hook")  # type: ignore[arg-type]
 
 
-def test_nothing_is_made_before_something_is_saved(tmp_path: Path) -> None:
+def test_no_files_before_the_first_save(tmp_path: Path) -> None:
     hook = NumpyHook(tmp_path / "run")
     hook.get_collection("mine").include("x")
     hook.set_mode(TRAIN)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_place_is_refused() -> None:
+def test_missing_out_dir_is_rejected() -> None:
     with pytest.raises(SMDebugRuntimeError, match="out_dir"):
         NumpyHook()
 
@@ -88,7 +88,7 @@ def test_an_empty_collection_is_refused_at_the_first_step(tmp_path: Path) -> Non
         hook.run()
 
 
-def test_a_misspelt_collection_is_refused_where_the_hook_is_made(tmp_path: Path) -> None:
+def test_misspelled_collection_is_rejected_when_the_hook_is_created(tmp_path: Path) -> None:
     with pytest.raises(SMDebugValueError, match="Did you mean 'gradients'"):
         NumpyHook(tmp_path, include_collections=["gradient"])
     parameters: dict[str, Any] = {"save_interval": 1}
@@ -118,7 +118,7 @@ def test_an_empty_collection_is_a_value_error(tmp_path: Path) -> None:
         hook.run()
 
 
-def test_reductions_are_those_asked_for(tmp_path: Path) -> None:
+def test_only_requested_reductions_are_saved(tmp_path: Path) -> None:
     hook = NumpyHook(
         tmp_path, include_collections="weights", save_config=EVERY,
         reduction_config=ReductionConfig(["min"], ["max"], ["l2"]),
@@ -162,7 +162,7 @@ def test_scalars_before_the_mode_is_set_do_not_take_the_first_step_from_it(
     assert trial.tensor("scalar/learning_rate").steps() == [0]
 
 
-def test_every_step_at_which_something_was_saved_counts(tmp_path: Path) -> None:
+def test_last_saved_step_counts_every_kind_of_save(tmp_path: Path) -> None:
     hook = NumpyHook(tmp_path, save_config=SaveConfig(end_step=0))
     hook.set_mode(TRAIN)
     hook.run()
@@ -178,7 +178,7 @@ def test_every_step_at_which_something_was_saved_counts(tmp_path: Path) -> None:
     assert hook.stats().saved_steps == 2
 
 
-def test_the_present_step_can_be_flushed_and_go_on(tmp_path: Path) -> None:
+def test_current_step_continues_after_flush(tmp_path: Path) -> None:
     hook = NumpyHook(tmp_path, save_config=EVERY, flush_seconds=1000)
     hook.run(loss=1.0)
     hook.flush()
@@ -191,9 +191,7 @@ def test_the_present_step_can_be_flushed_and_go_on(tmp_path: Path) -> None:
     hook.close()
 
 
-def test_a_failing_store_stops_saving_and_nothing_else(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failing_store_stops_only_saving(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "events").write_text("in the way")
     hook = NumpyHook(tmp_path, save_all=True, save_config=EVERY)
     for _ in range(3):
@@ -222,7 +220,7 @@ def test_after_a_failure_the_caches_of_adapters_are_cleared(tmp_path: Path) -> N
     hook.close()
 
 
-def test_a_tensor_that_is_none_is_a_failure_like_others(
+def test_unsupported_value_is_handled_like_any_failure(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = NumpyHook(tmp_path, save_all=True, save_config=EVERY)
@@ -329,7 +327,7 @@ class Expected:
     st.sampled_from(["v1", "v2"]),
 )
 @settings(max_examples=40, deadline=None)
-def test_a_run_holds_what_the_script_did(
+def test_run_contains_what_the_script_saved(
     configs: dict[str, SaveConfig], actions: list[tuple[str, Any]], format: str
 ) -> None:
     expected = Expected(configs)

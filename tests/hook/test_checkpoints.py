@@ -41,7 +41,7 @@ def entries_of(directory: Path) -> Any:
     return json.loads((directory / "metadata.json").read_text(encoding="utf-8"))
 
 
-def test_new_larger_other_and_touched_files_are_checkpoints(tmp_path: Path) -> None:
+def test_new_changed_and_touched_files_are_checkpoints(tmp_path: Path) -> None:
     write(tmp_path / "old.pt")
     directory = CheckpointDirectory(str(tmp_path))
     # What was there before is not new.
@@ -63,7 +63,7 @@ def test_new_larger_other_and_touched_files_are_checkpoints(tmp_path: Path) -> N
     assert look(directory, 8) is None
 
 
-def test_names_of_sagemaker_and_our_own_are_not_checkpoints(tmp_path: Path) -> None:
+def test_files_of_sagemaker_and_metadata_json_are_not_checkpoints(tmp_path: Path) -> None:
     directory = CheckpointDirectory(str(tmp_path))
     for name in (
         "metadata.json", "metadata.json.sagemaker-uploaded", "model.pt.sagemaker-uploaded",
@@ -76,11 +76,11 @@ def test_names_of_sagemaker_and_our_own_are_not_checkpoints(tmp_path: Path) -> N
     write(tmp_path / "model.pt")
     assert look(directory, 3) == 3
     (tmp_path / "model.pt").unlink()
-    # Nothing is left to go on from.
+    # There is no checkpoint left to resume from.
     assert look(directory, 4) is None
 
 
-def test_a_directory_may_come_later_and_go_again(tmp_path: Path) -> None:
+def test_checkpoint_directory_may_appear_and_disappear(tmp_path: Path) -> None:
     directory = CheckpointDirectory(str(tmp_path / "later"))
     assert directory.read() is None
     assert look(directory, 0) is None
@@ -91,7 +91,7 @@ def test_a_directory_may_come_later_and_go_again(tmp_path: Path) -> None:
     assert look(directory, 2) is None
 
 
-def test_what_cannot_be_looked_at_harms_nothing(tmp_path: Path) -> None:
+def test_unreadable_checkpoint_directory_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
     (tmp_path / "round").symlink_to(tmp_path, target_is_directory=True)
     write(tmp_path / "closed" / "a.pt")
@@ -104,7 +104,7 @@ def test_what_cannot_be_looked_at_harms_nothing(tmp_path: Path) -> None:
         (tmp_path / "closed").chmod(0o755)
 
 
-def test_the_run_itself_is_no_checkpoint(tmp_path: Path) -> None:
+def test_files_of_the_run_are_not_checkpoints(tmp_path: Path) -> None:
     directory = CheckpointDirectory(str(tmp_path), [str(tmp_path / "run")])
     write(tmp_path / "run" / "index" / "a.parquet")
     assert look(directory, 1) is None
@@ -119,7 +119,7 @@ def test_at_the_end_everything_is_checked(tmp_path: Path) -> None:
     assert (found.step, found.last_saved_step) == (20, 19)
 
 
-def test_a_late_scan_tells_the_step_by_the_time_of_the_file(tmp_path: Path) -> None:
+def test_late_scan_finds_the_step_by_file_time(tmp_path: Path) -> None:
     write(tmp_path / "deep" / "a.pt")
     directory = CheckpointDirectory(str(tmp_path))
     directory._next_check = float("inf")
@@ -128,34 +128,26 @@ def test_a_late_scan_tells_the_step_by_the_time_of_the_file(tmp_path: Path) -> N
     # Steps of a second each, and the file is written in the fourth of them.
     write(tmp_path / "deep" / "a.pt", "longer")
     changed = (tmp_path / "deep" / "a.pt").stat().st_ctime_ns
-    directory._scanned = changed - 3 * 10**9 - 10**8
+    start = changed - 3 * 10**9 - 10**8
     directory._steps = type(directory._steps)(
-        each._replace(end=directory._scanned + (each.step + 1) * 10**9) for each in directory._steps
+        each._replace(end=start + (each.step + 1) * 10**9) for each in directory._steps
     )
     assert look(directory, 8) == 3
 
 
-def test_the_longest_of_the_steps_that_the_clock_of_files_cannot_tell_apart(tmp_path: Path) -> None:
+def test_file_time_finds_the_step_between_two_checks(tmp_path: Path) -> None:
     directory = CheckpointDirectory(str(tmp_path))
-    start = directory._scanned
-    ends = [10**6, 2 * 10**6, 5 * 10**6, 6 * 10**6, 30 * 10**6]
+    write(tmp_path / "new.pt")
+    changed = (tmp_path / "new.pt").stat().st_ctime_ns
+    directory._checked = changed - 3 * 10**9 - 10**8
     directory._steps.extend(
-        checkpoint.FinishedStep(start + end, step, None) for step, end in enumerate(ends)
+        checkpoint.FinishedStep(directory._checked + (step + 1) * 10**9, step, None)
+        for step in range(8)
     )
-
-    def step_at(moment: int) -> int:
-        return directory._step_at(start + moment).step
-
-    # Those up to 10 ms later are possible, because the clock of files may be that late.
-    assert step_at(1) == 4
-    assert step_at(-5 * 10**6) == 2
-    # The directory has changed at a moment that is known better.
-    directory._change = (start + 10**6, start + 2 * 10**6)
-    assert step_at(1) == 1
-    assert step_at(20 * 10**6) == 4
+    assert look(directory, 8) == 3
 
 
-def test_a_change_of_the_directory_tells_steps_shorter_than_the_clock_of_files(
+def test_directory_change_finds_steps_shorter_than_the_file_clock(
     tmp_path: Path,
 ) -> None:
     directory = CheckpointDirectory(str(tmp_path))
@@ -171,7 +163,7 @@ def test_a_change_of_the_directory_tells_steps_shorter_than_the_clock_of_files(
 
 
 class Clock:
-    """Stands in for the module `time`: it goes on by what something is said to take."""
+    """A fake `time` module: it advances by the given duration of each operation."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -190,7 +182,7 @@ class Clock:
 
 @pytest.mark.parametrize("files", [10, 100_000])
 @pytest.mark.parametrize("stat_seconds", [1e-6, 0.05])
-def test_checks_take_a_hundredth_of_the_time(
+def test_checks_take_at_most_one_percent_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int, stat_seconds: float
 ) -> None:
     clock = Clock()
@@ -215,7 +207,7 @@ def test_checks_take_a_hundredth_of_the_time(
     assert 0 < clock.spent < 0.012 * (clock.seconds - began)
 
 
-def test_files_that_change_at_every_step_do_not_hold_training_up(
+def test_files_that_change_at_every_step_do_not_slow_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -231,7 +223,7 @@ def test_files_that_change_at_every_step_do_not_hold_training_up(
     assert 0 < clock.spent < 0.15 * (clock.seconds - began)
 
 
-def test_an_entry_is_that_of_smdebug_1(tmp_path: Path) -> None:
+def test_entry_has_the_format_of_smdebug_1(tmp_path: Path) -> None:
     directory = CheckpointDirectory(str(tmp_path))
     write(tmp_path / "a.pt")
     found = directory.find_checkpoint(3, 2, at_end=True)
@@ -258,7 +250,7 @@ def test_an_entry_is_that_of_smdebug_1(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pt", "b.pt", "metadata.json"]
 
 
-def test_a_failure_to_publish_keeps_nothing(tmp_path: Path) -> None:
+def test_failed_publish_records_no_checkpoint(tmp_path: Path) -> None:
     directory = CheckpointDirectory(str(tmp_path))
     write(tmp_path / "a.pt")
     found = directory.find_checkpoint(3, 2, at_end=True)
@@ -272,7 +264,7 @@ def test_a_failure_to_publish_keeps_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "metadata.json").exists()
 
 
-def test_the_largest_step_counts_and_a_rewind_forgets_larger_ones(tmp_path: Path) -> None:
+def test_largest_step_wins_and_a_rewind_drops_later_ones(tmp_path: Path) -> None:
     entries = [{**ENTRY, "latest-global-step-seen": step} for step in (4, 9, 6)]
     write(tmp_path / "metadata.json", json.dumps(entries))
     directory = CheckpointDirectory(str(tmp_path))
@@ -287,7 +279,7 @@ def test_the_largest_step_counts_and_a_rewind_forgets_larger_ones(tmp_path: Path
     assert [entry["latest-global-step-seen"] for entry in entries_of(tmp_path)] == [4, 6, 7]
 
 
-def test_the_file_does_not_grow_for_ever(tmp_path: Path) -> None:
+def test_metadata_file_is_bounded(tmp_path: Path) -> None:
     write(tmp_path / "metadata.json", json.dumps([ENTRY] * checkpoint._MAX_ENTRIES))
     directory = CheckpointDirectory(str(tmp_path))
     directory.read()
@@ -319,7 +311,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_broken_file_is_as_none_and_is_replaced(
+def test_invalid_metadata_file_is_ignored_and_replaced(
     tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path / "metadata.json", BROKEN[kind])
@@ -332,7 +324,7 @@ def test_a_broken_file_is_as_none_and_is_replaced(
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_a_file_of_somebody_else_stays(
+def test_metadata_file_of_another_program_is_kept(
     tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path / "metadata.json", FOREIGN[kind])
@@ -344,9 +336,7 @@ def test_a_file_of_somebody_else_stays(
     assert (tmp_path / "metadata.json").read_text(encoding="utf-8") == FOREIGN[kind]
 
 
-def test_a_file_beyond_all_measure_is_not_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_huge_metadata_file_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with (tmp_path / "metadata.json").open("wb") as file:
         file.truncate(checkpoint._MAX_BYTES + 1)
     directory = CheckpointDirectory(str(tmp_path))
@@ -354,7 +344,7 @@ def test_a_file_beyond_all_measure_is_not_read(
     assert "more than" in caplog.text
 
 
-def test_a_file_that_cannot_be_written_is_said_once(
+def test_unwritable_metadata_file_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = CheckpointDirectory(str(tmp_path / "missing"))

@@ -79,7 +79,7 @@ def test_other_reductions_take_effect_at_the_next_step(tmp_path: Path) -> None:
     assert tensor.reduction_values(1) == {("max", False): 1.0}
 
 
-def test_a_collection_of_the_framework_can_be_kept_too(tmp_path: Path) -> None:
+def test_change_of_a_default_collection_takes_effect(tmp_path: Path) -> None:
     hook = make_hook(tmp_path, include_collections=["weights"])
     kept = hook.get_collections()["weights"]
     make_step(hook)
@@ -102,7 +102,7 @@ def test_a_collection_of_the_framework_can_be_kept_too(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("others", [[], ["weights", "mine"]], ids=["alone", "among others"])
-def test_a_misspelt_name_is_refused_where_the_hook_is_made(
+def test_misspelled_name_is_rejected_when_the_hook_is_created(
     tmp_path: Path, misspelt: str, meant: str, others: list[str]
 ) -> None:
     with pytest.raises(SMDebugValueError, match=f"{misspelt}.*{meant}"):
@@ -110,7 +110,7 @@ def test_a_misspelt_name_is_refused_where_the_hook_is_made(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_misspelt_name_in_the_json_config_is_refused(tmp_path: Path) -> None:
+def test_misspelled_name_in_the_json_config_is_rejected(tmp_path: Path) -> None:
     config = {
         "LocalPath": str(tmp_path / "run"),
         "CollectionConfigurations": [{"CollectionName": "gradient"}],
@@ -119,7 +119,7 @@ def test_a_misspelt_name_in_the_json_config_is_refused(tmp_path: Path) -> None:
         NumpyHook.create_from_json_file(config)
 
 
-def test_a_similar_name_with_a_regex_of_its_own_is_no_mistake(tmp_path: Path) -> None:
+def test_similar_name_with_its_own_regex_is_accepted(tmp_path: Path) -> None:
     named = {"CollectionName": "weight", "CollectionParameters": {"include_regex": "second"}}
     config = {
         "LocalPath": str(tmp_path / "run"),

@@ -38,7 +38,7 @@ def test_a_warning_has_the_traceback_and_comes_once(caplog: pytest.LogCaptureFix
     assert guard.failure is error
 
 
-def test_asked_to_the_first_failure_is_raised_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_on_error_raise_raises_the_first_failure_once(caplog: pytest.LogCaptureFixture) -> None:
     guard, error = ErrorPolicy("raise"), failure()
     guard.caught(error)
     guard.caught(failure("another"))
@@ -50,7 +50,7 @@ def test_asked_to_the_first_failure_is_raised_once(caplog: pytest.LogCaptureFixt
     assert guard.failure is error
 
 
-def test_lost_steps_are_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_steps_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     error = WriteFailed("no space")
     error.lost_steps = (4, 2, 9)
     ErrorPolicy("warn").caught(error)

@@ -32,7 +32,7 @@ class Watched:
         self.release()
 
 
-def test_a_hook_that_is_closed_while_another_thread_makes_it_ready(tmp_path: Path) -> None:
+def test_hook_closed_while_another_thread_opens_the_run(tmp_path: Path) -> None:
     hook = NumpyHook(str(tmp_path / "run"))
     lock: Any = Watched()
     hook._pipeline.guarded.lock = lock
@@ -43,6 +43,6 @@ def test_a_hook_that_is_closed_while_another_thread_makes_it_ready(tmp_path: Pat
         hook.close()
     other.join(60)
     assert not other.is_alive()
-    # Nobody would close it any more.
+    # Nothing would close it any more.
     assert hook._pipeline.run.output is None
     NumpyHook(str(tmp_path / "run")).close()

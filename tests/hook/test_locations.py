@@ -89,7 +89,7 @@ def test_without_export_there_are_no_tensorboard_files() -> None:
 
 
 @pytest.mark.usefixtures("in_sagemaker")
-def test_other_directories_of_the_user_are_kept(tmp_path: Path) -> None:
+def test_directories_set_by_the_user_are_kept(tmp_path: Path) -> None:
     expected: dict[str, Any] = {"out_dir": str(tmp_path / "run"), "export_tensorboard": True}
     assert NumpyHook(**expected).tensorboard_dir == str(tmp_path / "run" / "tensorboard")
     board = str(tmp_path / "board")

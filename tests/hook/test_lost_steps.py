@@ -27,19 +27,19 @@ STEPS = st.sets(st.integers(0, 60))
         (range(0, 50, 10), "5 steps, 0 to 40 by 10"), ([4, 2, 9], "3 steps, 2, 4, 9"),
     ],
 )  # fmt: skip
-def test_steps_are_named_as_a_person_does(steps: list[int], text: str) -> None:
+def test_lost_steps_are_formatted_as_ranges(steps: list[int], text: str) -> None:
     assert str(LostSteps(steps)) == text
 
 
 @given(STEPS, STEPS)
-def test_none_is_forgotten_and_none_added(first: set[int], second: set[int]) -> None:
+def test_ranges_contain_exactly_the_added_steps(first: set[int], second: set[int]) -> None:
     assert list(LostSteps(first)) == sorted(first)
     joined = LostSteps(first).union(second)
     assert sorted(joined) == sorted(first | second)
     assert joined.count == len(first | second)
 
 
-def test_a_long_job_takes_no_more_memory() -> None:
+def test_memory_does_not_grow_with_lost_steps() -> None:
     lost = LostSteps()
     for step in range(0, 1_000_000, 10):
         lost.add(step)
@@ -49,7 +49,7 @@ def test_a_long_job_takes_no_more_memory() -> None:
     assert len(lost._ranges) == 1
 
 
-def test_a_message_has_an_end() -> None:
+def test_message_about_lost_steps_is_bounded() -> None:
     steps = [number**2 for number in range(100)]
     assert len(str(LostSteps(steps))) < 300
     assert str(LostSteps(steps)).endswith("and more up to 9801")
@@ -59,7 +59,7 @@ def test_a_message_has_an_end() -> None:
 
 
 def failing_hook(path: Path, steps: int) -> NumpyHook:
-    """A hook that saves every second step, and whose saving fails after some steps."""
+    """A hook that saves every second step and fails to save after some steps."""
     hook = NumpyHook(path, save_config={"save_interval": 2})
     for _ in range(steps):
         hook.run(loss=np.float32(1))
@@ -76,7 +76,7 @@ def test_only_steps_that_would_have_been_saved_are_lost(tmp_path: Path) -> None:
     assert hook.stats().lost_steps == 5
 
 
-def test_the_rest_of_a_step_is_lost_where_there_is_one(tmp_path: Path) -> None:
+def test_unsaved_rest_of_a_step_is_lost(tmp_path: Path) -> None:
     # The last of three is to be saved, and of that of two nothing is left to save.
     for steps, lost in ((3, 1), (2, 0)):
         hook = failing_hook(tmp_path / str(steps), steps)

@@ -55,7 +55,7 @@ def output_in(store: Any, **options: Any) -> RunOutput:
 
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
-def test_steps_become_a_run(tmp_path: Path, format: str) -> None:
+def test_output_writes_steps_to_a_run(tmp_path: Path, format: str) -> None:
     output = output_in(LocalStore(tmp_path), format=format)
     output.write_collections(default_collections().to_json())
     for number in range(3):
@@ -74,7 +74,7 @@ def test_steps_become_a_run(tmp_path: Path, format: str) -> None:
     assert trial.loaded_all_steps
 
 
-def test_without_an_end_there_is_no_end() -> None:
+def test_close_without_end_writes_no_end_marker() -> None:
     store = MemoryStore()
     output = output_in(store)
     output.write_collections(default_collections().to_json())
@@ -97,7 +97,7 @@ def test_a_second_output_of_the_same_worker_is_refused_until_the_first_is_closed
 
 
 @pytest.mark.parametrize("dry", [False, True])
-def test_what_was_taken_is_counted_by_collection(dry: bool) -> None:
+def test_captures_are_counted_by_collection(dry: bool) -> None:
     output = DryOutput() if dry else output_in(MemoryStore())
     for number in range(3):
         output.submit(step(number), 0.0, [taken("x", BOTH), taken("y", NUMBERS), taken("z", RAW)])
@@ -113,7 +113,7 @@ def test_what_was_taken_is_counted_by_collection(dry: bool) -> None:
     output.close(end=True)
 
 
-def test_a_dry_output_speaks_once_of_each_kind_of_step(caplog: pytest.LogCaptureFixture) -> None:
+def test_dry_run_logs_each_kind_of_step_once(caplog: pytest.LogCaptureFixture) -> None:
     output = DryOutput()
     output.write_collections("{}")
     for number in range(4):
@@ -132,7 +132,7 @@ def test_a_dry_output_speaks_once_of_each_kind_of_step(caplog: pytest.LogCapture
 # ---- what was taken
 
 
-def test_an_entry_has_what_is_wanted() -> None:
+def test_entry_has_what_was_requested() -> None:
     array = np.array([[3.0, -4.0]], np.float32)
     both = make_entry("x", array, BOTH, 4, 7.0)
     assert both.value is array
@@ -146,26 +146,26 @@ def test_an_entry_has_what_is_wanted() -> None:
     assert (shape.value, shape.reductions, shape.shape) == (None, {}, (1, 2))
 
 
-def test_an_entry_of_text_is_the_text() -> None:
+def test_strings_are_saved_without_reductions() -> None:
     entry = make_entry("x", np.array(["a", "b"]), NUMBERS, 0)
     assert entry.value is not None
     assert entry.value.tolist() == ["a", "b"]
     assert entry.reductions == {}
 
 
-def test_an_entry_of_complex_numbers_has_the_reductions_that_are_real() -> None:
+def test_complex_tensor_has_only_real_reductions() -> None:
     want = SaveRequest(False, ("min", "abs_min", "l2", "zeros", "mean"), ("a",))
     entry = make_entry("x", np.array([3 + 4j, 0]), want, 0)
     assert entry.reductions == {"abs_min": 0.0, "l2": 5.0, "zeros": 1.0}
 
 
-def test_bytes_are_those_of_what_is_saved() -> None:
+def test_saved_bytes_count_only_what_is_saved() -> None:
     assert saved_bytes(100, RAW) == 100
     assert saved_bytes(100, BOTH) == 116
     assert saved_bytes(100, NUMBERS) == 8
 
 
-def test_a_capture_gives_away_what_it_has_once() -> None:
+def test_capture_hands_over_its_list_once() -> None:
     capture = StepCapture(step(0), None)
     first, second = taken("x", RAW), taken("y", RAW)
     capture.add(first)
@@ -177,7 +177,7 @@ def test_a_capture_gives_away_what_it_has_once() -> None:
     assert capture.pending == []
 
 
-def test_what_is_handed_over_twice_is_saved_once() -> None:
+def test_capture_handed_over_twice_is_saved_once() -> None:
     """Ctrl-C may come when the writer has something, and before that is noted."""
     capture = StepCapture(step(0), None)
     for name in "xy":
@@ -190,7 +190,7 @@ def test_what_is_handed_over_twice_is_saved_once() -> None:
     assert [entry.name for entry in second.make().entries] == ["late"]
 
 
-def test_a_pending_batch_is_made_when_it_is_asked_for() -> None:
+def test_pending_batch_is_made_on_demand() -> None:
     counted: list[Capture] = []
     items: list[Capture] = [taken("x", BOTH), taken("y", RAW)]
     pending = pending_batch(Step(7, ModeKeys.EVAL, 3), 12.5, items, counted.append)
@@ -212,7 +212,7 @@ class TestEntry(ReductionContract):
         return make_entry("x", array, SaveRequest(False, names, ("a",)), 0).reductions
 
 
-def test_numbers_that_come_together_are_tensors_by_themselves(tmp_path: Path) -> None:
+def test_scalars_of_one_block_are_separate_tensors(tmp_path: Path) -> None:
     layout = BlockSchema(("a", "b"), ("float64", "float32"), ((1,), ()))
     numbers = ScalarsCapture(layout, [0.1, 2.5], RAW)
     assert (numbers.tensors, [size for _, _, size in numbers.items()]) == (2, [8, 4])

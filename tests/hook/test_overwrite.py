@@ -65,7 +65,7 @@ def test_a_trial_never_sees_both_runs(tmp_path: Path, format: str) -> None:
     hook.close()
 
 
-def test_files_that_are_not_of_the_run_are_kept(tmp_path: Path) -> None:
+def test_other_files_are_kept(tmp_path: Path) -> None:
     finish_run(tmp_path)
     (tmp_path / "checkpoint.pt").write_text("weights")
     (tmp_path / "notes").mkdir()
@@ -77,7 +77,7 @@ def test_files_that_are_not_of_the_run_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "notes" / "read.me").read_text() == "mine"
 
 
-def test_findings_of_the_run_before_are_gone(tmp_path: Path) -> None:
+def test_findings_of_the_old_run_are_deleted(tmp_path: Path) -> None:
     hook = NumpyHook(tmp_path, save_config=EVERY, rules=["NonFinite"])
     hook.run(loss=np.float32("nan"))
     hook.close()
@@ -108,7 +108,7 @@ def test_it_is_a_key_of_the_json_config(tmp_path: Path, value: Any) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"overwrite": False}], ids=["default", "False"])
-def test_otherwise_the_error_names_the_three_ways_out(
+def test_without_overwrite_the_error_has_three_suggestions(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
     finish_run(tmp_path)
@@ -122,6 +122,6 @@ def test_otherwise_the_error_names_the_three_ways_out(
     assert files_of(tmp_path) == before
 
 
-def test_to_replace_and_to_continue_a_run_contradict_each_other(tmp_path: Path) -> None:
+def test_overwrite_and_resume_are_mutually_exclusive(tmp_path: Path) -> None:
     with pytest.raises(SMDebugError, match=r"overwrite.*resume|resume.*overwrite"):
         NumpyHook(tmp_path, overwrite=True, resume=True)

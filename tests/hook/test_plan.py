@@ -39,7 +39,7 @@ def every(interval: int, **fields: Any) -> SaveConfig:
     return SaveConfig(save_interval=interval, **fields)
 
 
-def test_what_a_collection_leaves_open_comes_from_the_hook() -> None:
+def test_collection_inherits_unset_configuration_from_the_hook() -> None:
     own = Collection("own", "a", save_config=every(3), reduction_config=ReductionConfig(["min"]))
     plan = plan_of(
         own, Collection("open", "b"), Collection("losses", "c"),
@@ -55,7 +55,7 @@ def test_what_a_collection_leaves_open_comes_from_the_hook() -> None:
     assert own.save_config == every(3)
 
 
-def test_a_mode_left_open_comes_from_the_hook() -> None:
+def test_unset_mode_uses_the_hooks_configuration() -> None:
     schedule = {EVAL: SaveConfigMode(save_interval=1)}
     plan = plan_of(Collection("a", "a", save_config=schedule), save_config=every(4))
     assert [step for step in range(6) if plan.at(TRAIN, step) is not None] == [0, 4]
@@ -69,14 +69,14 @@ def test_collections_that_are_not_included_are_resolved_and_not_saved() -> None:
     assert plan.collections["b"].save_config == every(1)
 
 
-def test_nothing_included_means_nothing_to_do() -> None:
+def test_no_included_collections_make_an_empty_plan() -> None:
     plan = plan_of(Collection("a", "a"), included=[], save_config=every(1))
     assert plan.at(TRAIN, 0) is None
 
 
 @pytest.mark.parametrize("name", ["gradients", "optimizer_variables"])
 @pytest.mark.parametrize("mode", [EVAL, PREDICT])
-def test_what_only_training_has_is_not_saved_elsewhere(name: str, mode: ModeKeys) -> None:
+def test_gradients_are_saved_in_training_only(name: str, mode: ModeKeys) -> None:
     plan = plan_of(Collection(name, "x"), Collection("weights", "w"), save_config=every(1))
     assert at(plan, 0, TRAIN).request("x") is not None
     assert at(plan, 0, GLOBAL).request("x") is not None
@@ -84,7 +84,7 @@ def test_what_only_training_has_is_not_saved_elsewhere(name: str, mode: ModeKeys
     assert at(plan, 0, mode).request("w") is not None
 
 
-def test_a_tensor_of_several_collections_has_what_all_of_them_ask_for() -> None:
+def test_tensor_of_several_collections_gets_all_their_reductions() -> None:
     plan = plan_of(
         Collection("a", "x", reduction_config=ReductionConfig(["min", "max"])),
         Collection("b", "x", reduction_config=ReductionConfig(["max"], norms=["l2"])),
@@ -100,7 +100,7 @@ def test_a_tensor_of_several_collections_has_what_all_of_them_ask_for() -> None:
     )
 
 
-def test_a_shape_alone_is_something_to_save_and_nothing_is_not() -> None:
+def test_shape_alone_is_saved_and_an_empty_request_is_not() -> None:
     plan = plan_of(
         Collection("shapes", "s", reduction_config=ReductionConfig(save_shape=True)),
         Collection("nothing", "n", reduction_config=ReductionConfig()),
@@ -120,7 +120,7 @@ def test_the_same_kind_of_step_has_the_same_plan() -> None:
     assert at(plan, 0).request("a") is at(plan, 6).request("a")
 
 
-def test_names_that_are_saved_are_remembered() -> None:
+def test_saved_names_are_recorded() -> None:
     plan = plan_of(Collection("a", "a"), Collection("b", "b"), save_config=every(1))
     plan.changed = False
     at(plan, 0).request("abc")
@@ -132,7 +132,7 @@ def test_names_that_are_saved_are_remembered() -> None:
     assert not plan.changed
 
 
-def test_asking_whether_a_tensor_is_saved_is_not_seeing_it() -> None:
+def test_saves_does_not_record_the_name() -> None:
     plan = plan_of(Collection("a", "a"), Collection("b", "b"), save_config=every(1))
     plan.changed = False
     step = at(plan, 0)
@@ -143,7 +143,7 @@ def test_asking_whether_a_tensor_is_saved_is_not_seeing_it() -> None:
     assert (plan.seen, plan.changed) == ({}, False)
 
 
-def test_a_new_plan_knows_the_names_of_the_one_before() -> None:
+def test_new_plan_keeps_the_names_of_the_previous_one() -> None:
     collections = {"a": Collection("a", "a")}
     options = HookOptions(out_dir="run", save_config=every(1))
     before = SavePlan(collections, {"a"}, options)
@@ -163,7 +163,7 @@ def test_the_collections_of_the_user_are_not_changed() -> None:
     assert at(plan, 0).request("c") is None
 
 
-def test_collections_due_at_a_step_whether_included_or_not() -> None:
+def test_due_collections_include_those_not_saved() -> None:
     plan = plan_of(
         Collection("a", "a", save_config=every(2)), Collection("b", "b"), included=[],
         save_config=every(3),
@@ -179,7 +179,7 @@ def test_collections_due_at_a_step_whether_included_or_not() -> None:
 # ---- when_nan
 
 
-def test_a_schedule_that_watches_is_armed_when_it_does_not_save() -> None:
+def test_when_nan_schedule_is_armed_at_steps_it_does_not_save() -> None:
     plan = plan_of(
         Collection("watched", "w", save_config=every(5, when_nan=["loss"])),
         Collection("plain", "p", save_config=every(5)),
@@ -198,7 +198,7 @@ def test_a_schedule_that_watches_is_armed_when_it_does_not_save() -> None:
     assert not armed.is_relevant("p")
 
 
-def test_a_triggered_plan_saves_what_is_under_that_schedule() -> None:
+def test_triggered_plan_saves_collections_with_that_schedule() -> None:
     first, second = every(5, when_nan=["one"]), every(7, when_nan=["two"])
     plan = plan_of(
         Collection("a", "a", save_config=first), Collection("b", "b", save_config=second),

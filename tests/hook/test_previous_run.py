@@ -35,7 +35,7 @@ def expected(steps: list[Step], number: int) -> dict[ModeKeys, int]:
 
 
 @given(MODES)
-def test_every_step_that_was_seen_is_known_exactly(modes: list[ModeKeys]) -> None:
+def test_history_is_exact_for_steps_of_this_process(modes: list[ModeKeys]) -> None:
     steps = steps_of(modes)
     seen = StepHistory()
     for step in steps:
@@ -46,14 +46,14 @@ def test_every_step_that_was_seen_is_known_exactly(modes: list[ModeKeys]) -> Non
             assert history.mode_steps_at(number) == expected(steps, number)
 
 
-def test_it_grows_with_modes_and_not_with_steps() -> None:
+def test_history_grows_with_mode_changes_only() -> None:
     history = StepHistory()
     for step in steps_of([TRAIN] * 500 + [EVAL] * 500 + [TRAIN] * 500):
         history.add(step)
     assert len(history._firsts) == 3
 
 
-def test_steps_between_saved_ones_are_told_from_their_counts() -> None:
+def test_modes_between_saved_steps_are_inferred_from_counts() -> None:
     # Epochs of 25 steps of training and 7 of evaluation; every tenth of a mode is saved.
     steps = steps_of(([TRAIN] * 25 + [EVAL] * 7) * 4)
     saved = [step for step in steps if step.mode_step % 10 == 0]
@@ -69,14 +69,14 @@ def test_steps_between_saved_ones_are_told_from_their_counts() -> None:
         assert history.mode_steps_at(number) == expected(steps, number)
 
 
-def test_a_mode_never_counts_beyond_its_next_saved_step() -> None:
+def test_inferred_count_never_exceeds_the_next_saved_step() -> None:
     history = history_of(arrays([Step(20, TRAIN, 20), Step(35, TRAIN, 30)]))
     assert history.mode_steps_at(25)[TRAIN] == 25
     assert history.mode_steps_at(34)[TRAIN] == 29
     assert history.mode_steps_at(36)[TRAIN] == 31
 
 
-def test_steps_that_are_made_again_take_the_place_of_the_later_ones() -> None:
+def test_repeated_steps_replace_later_history() -> None:
     history = StepHistory()
     for step in steps_of([TRAIN] * 5 + [EVAL] * 5 + [TRAIN] * 5):
         history.add(step)
@@ -86,7 +86,7 @@ def test_steps_that_are_made_again_take_the_place_of_the_later_ones() -> None:
     assert history.mode_steps_at(4) == {GLOBAL: 4, TRAIN: 3, EVAL: 0}
 
 
-def test_what_a_run_says_comes_before_what_was_seen() -> None:
+def test_history_of_the_run_precedes_that_of_the_process() -> None:
     history = StepHistory.from_counts(10, {GLOBAL: 10, TRAIN: 7, EVAL: 2, PREDICT: -1})
     assert history.mode_steps_at(10) == {GLOBAL: 10, TRAIN: 7, EVAL: 2}
     assert history.mode_steps_at(12) == {GLOBAL: 12, TRAIN: 9, EVAL: 2}
@@ -97,7 +97,7 @@ def test_what_a_run_says_comes_before_what_was_seen() -> None:
     assert history.first_step == 0
 
 
-def test_nothing_is_known_of_nothing() -> None:
+def test_empty_history() -> None:
     assert StepHistory().first_step is None
     assert history_of(StepArrays.concatenate([])).first_step is None
     assert StepHistory().mode_steps_at(3) == {GLOBAL: 3}

@@ -1,4 +1,4 @@
-"""Jobs that go on: behind what the run holds, at a checkpoint, at a step set by hand."""
+"""Resumed jobs: after the last step of the run, at a checkpoint, at a step set by the user."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RankedAdapter(NumpyAdapter):
 
 
 def run(hook: NumpyHook, modes: list[ModeKeys], offset: float = 0.0) -> None:
-    """Makes steps whose loss says which step it is."""
+    """Run steps with the step number as loss."""
     for mode in modes:
         hook.set_mode(mode)
         hook.run(loss=np.float32(hook.step + 1 + offset))
@@ -75,12 +75,12 @@ def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-# ---- behind what the run holds
+# ---- after the last step of the run
 
 
 @FORMATS
 @pytest.mark.parametrize("finished", [True, False], ids=["finished", "crashed"])
-def test_a_run_is_gone_on_with(tmp_path: Path, format: str, finished: bool) -> None:
+def test_run_is_resumed(tmp_path: Path, format: str, finished: bool) -> None:
     modes = [TRAIN] * 5 + [EVAL] * 2 + [TRAIN] * 3
     first = NumpyHook(tmp_path, save_config=EVERY, format=format)
     run(first, modes)
@@ -101,7 +101,7 @@ def test_a_run_is_gone_on_with(tmp_path: Path, format: str, finished: bool) -> N
 
 
 @pytest.mark.parametrize("made", [True, False])
-def test_without_a_run_a_job_begins_at_the_beginning(tmp_path: Path, made: bool) -> None:
+def test_without_a_run_steps_start_at_zero(tmp_path: Path, made: bool) -> None:
     place = tmp_path if made else tmp_path / "missing"
     hook = NumpyHook(place, save_config=EVERY, resume=True)
     assert (hook.step, hook.mode_steps, hook.last_saved_step) == (-1, {GLOBAL: -1}, None)
@@ -111,7 +111,7 @@ def test_without_a_run_a_job_begins_at_the_beginning(tmp_path: Path, made: bool)
     assert seen(create_trial(str(place))) == expected([TRAIN] * 2)
 
 
-def test_without_resume_a_finished_run_is_refused_with_a_way_out(tmp_path: Path) -> None:
+def test_without_resume_a_finished_run_is_rejected_with_suggestions(tmp_path: Path) -> None:
     hook = NumpyHook(tmp_path, save_config=EVERY)
     run(hook, [TRAIN])
     hook.close()
@@ -119,7 +119,7 @@ def test_without_resume_a_finished_run_is_refused_with_a_way_out(tmp_path: Path)
         NumpyHook(tmp_path, save_config=EVERY)
 
 
-def test_resume_is_a_bool_and_a_key_of_the_job_file(tmp_path: Path) -> None:
+def test_resume_is_a_bool_and_a_key_of_the_json_config(tmp_path: Path) -> None:
     with pytest.raises(SMDebugValueError, match="resume"):
         NumpyHook(tmp_path, resume="perhaps")  # type: ignore[arg-type]
     job = parse_json_config({"LocalPath": "/tmp/x", "HookParameters": {"resume": "true"}})
@@ -150,7 +150,7 @@ def test_the_format_of_the_run_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
     assert {step: float(value) for step, value in values.items()} == {0: 0, 1: 1.5, 2: 2.5}
 
 
-def test_a_run_that_cannot_be_read_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_unreadable_run_is_not_resumed(tmp_path: Path) -> None:
     hook = NumpyHook(tmp_path, save_config=EVERY)
     run(hook, [TRAIN])
     hook.close()
@@ -177,7 +177,7 @@ def test_names_that_only_the_first_job_saved_stay_in_their_collections(
     assert trial.tensor("loss").steps() == [0, 1]
 
 
-def test_a_scalar_before_the_first_step_is_that_steps(tmp_path: Path) -> None:
+def test_scalar_before_the_first_step_belongs_to_it(tmp_path: Path) -> None:
     first = NumpyHook(tmp_path, save_config=EVERY)
     run(first, [TRAIN] * 3)
     first.close()
@@ -190,7 +190,7 @@ def test_a_scalar_before_the_first_step_is_that_steps(tmp_path: Path) -> None:
     assert trial.mode_modestep(3) == (TRAIN, 3)
 
 
-def test_rules_judge_what_this_job_did(tmp_path: Path) -> None:
+def test_rules_evaluate_only_this_job(tmp_path: Path) -> None:
     first = NumpyHook(tmp_path, save_config=EVERY)
     for loss in (1.0, np.nan, 1.0):
         first.run(loss=np.float32(loss))
@@ -220,7 +220,7 @@ def become(hook: NumpyHook, rank: int, ranks: int) -> None:
 
 
 @FORMATS
-def test_workers_go_on_behind_what_all_of_them_have(tmp_path: Path, format: str) -> None:
+def test_workers_resume_after_the_last_common_step(tmp_path: Path, format: str) -> None:
     for rank, steps in ((0, 6), (1, 4)):
         hook = ranked(tmp_path, rank, format=format)
         run(hook, [TRAIN] * 3 + [EVAL] * (steps - 3))
@@ -237,7 +237,7 @@ def test_workers_go_on_behind_what_all_of_them_have(tmp_path: Path, format: str)
         assert {step: float(value) for step, value in values.items()} == {n: n for n in range(8)}
 
 
-def test_a_worker_that_evaluates_alone_has_steps_of_its_own(tmp_path: Path) -> None:
+def test_worker_that_evaluates_alone_has_additional_steps(tmp_path: Path) -> None:
     chief = ranked(tmp_path, 0)
     run(chief, [TRAIN] * 3 + [EVAL] * 2 + [TRAIN] * 3)
     crash(chief)
@@ -250,7 +250,7 @@ def test_a_worker_that_evaluates_alone_has_steps_of_its_own(tmp_path: Path) -> N
     assert (other.step, other.mode_steps) == (4, {GLOBAL: 4, TRAIN: 4})
 
 
-def test_workers_of_a_larger_job_do_not_hold_a_smaller_one_back(tmp_path: Path) -> None:
+def test_workers_of_a_larger_job_are_ignored(tmp_path: Path) -> None:
     for rank, steps in ((0, 9), (1, 8), (2, 3)):
         hook = ranked(tmp_path, rank, 3)
         run(hook, [TRAIN] * steps)
@@ -263,7 +263,7 @@ def test_workers_of_a_larger_job_do_not_hold_a_smaller_one_back(tmp_path: Path) 
     assert ranked(tmp_path, 3, 4, resume=True).step == 2
 
 
-def test_who_a_worker_is_may_be_known_late(tmp_path: Path) -> None:
+def test_rank_may_be_known_late(tmp_path: Path) -> None:
     for rank, steps in ((0, 6), (1, 4)):
         hook = ranked(tmp_path, rank)
         run(hook, [TRAIN] * steps)
@@ -287,7 +287,7 @@ def test_who_a_worker_is_may_be_known_late(tmp_path: Path) -> None:
 
 
 @FORMATS
-def test_a_rewind_replaces_what_is_made_again(tmp_path: Path, format: str) -> None:
+def test_rewind_replaces_repeated_steps(tmp_path: Path, format: str) -> None:
     hook = NumpyHook(tmp_path, save_config=EVERY, format=format)
     run(hook, [TRAIN] * 4 + [EVAL] * 2 + [TRAIN] * 3)
     assert hook.last_saved_step == 7
@@ -320,9 +320,7 @@ def test_the_step_in_progress_is_handed_over_first(tmp_path: Path, format: str) 
 
 @FORMATS
 @pytest.mark.parametrize("resume", [True, False])
-def test_a_new_process_knows_the_modes_from_the_run(
-    tmp_path: Path, format: str, resume: bool
-) -> None:
+def test_new_process_restores_modes_from_the_run(tmp_path: Path, format: str, resume: bool) -> None:
     modes = [TRAIN] * 5 + [EVAL] * 3 + [TRAIN] * 4
     hook = NumpyHook(tmp_path, save_config=EVERY, format=format)
     run(hook, modes)
@@ -336,7 +334,7 @@ def test_a_new_process_knows_the_modes_from_the_run(
     assert seen(create_trial(str(tmp_path))) == expected([*modes, TRAIN, TRAIN])
 
 
-def test_a_job_goes_back_before_it_began(tmp_path: Path) -> None:
+def test_job_goes_back_to_steps_of_an_earlier_job(tmp_path: Path) -> None:
     modes = [TRAIN] * 5 + [EVAL] * 3 + [TRAIN] * 4
     hook = NumpyHook(tmp_path, save_config=EVERY)
     run(hook, modes)
@@ -356,7 +354,7 @@ def test_a_job_goes_back_before_it_began(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "error"), [(True, SMDebugTypeError), ("7", SMDebugTypeError), (-2, SMDebugValueError)]
 )
-def test_what_is_no_step_is_refused_and_changes_nothing(
+def test_invalid_step_is_rejected_and_changes_nothing(
     tmp_path: Path, value: Any, error: type[Exception]
 ) -> None:
     hook = NumpyHook(tmp_path, save_config=EVERY)
@@ -383,13 +381,13 @@ def save_checkpoint(directory: Path, hook: NumpyHook) -> None:
 
 
 @FORMATS
-def test_a_job_goes_on_at_its_checkpoint(tmp_path: Path, checkpoints: Path, format: str) -> None:
+def test_job_resumes_after_its_checkpoint(tmp_path: Path, checkpoints: Path, format: str) -> None:
     out = tmp_path / "run"
     hook = NumpyHook(out, save_config={"save_interval": 2}, format=format, flush_seconds=3600)
     run(hook, [TRAIN] * 5)
     save_checkpoint(checkpoints, hook)
     run(hook, [EVAL] * 2)
-    # By now it must be in the run: nobody saves it again. Of format v1 the next one may be, too.
+    # It must be in the run by now: it is not saved again. In format v1 the next one may be, too.
     steps = create_trial(str(out)).tensor("loss").steps()
     assert steps in ([0, 2, 4], [0, 2, 4, 5][: None if format == "v1" else 3])
     assert entries_of(checkpoints) == [
@@ -424,7 +422,7 @@ def test_a_job_goes_on_at_its_checkpoint(tmp_path: Path, checkpoints: Path, form
         NumpyHook(out)
 
 
-def test_the_checkpoint_comes_before_what_the_run_holds(tmp_path: Path, checkpoints: Path) -> None:
+def test_checkpoint_takes_precedence_over_the_run(tmp_path: Path, checkpoints: Path) -> None:
     hook = NumpyHook(tmp_path / "run", save_config=EVERY)
     run(hook, [TRAIN] * 3)
     save_checkpoint(checkpoints, hook)
@@ -443,7 +441,7 @@ def test_the_checkpoint_comes_before_what_the_run_holds(tmp_path: Path, checkpoi
     assert [float(value) for value in values.values()] == [0, 1, 2, 3.5, 4.5, 5.5, 6.5, 7.5]
 
 
-def test_a_broken_file_lets_the_job_start(
+def test_invalid_metadata_does_not_prevent_start(
     tmp_path: Path, checkpoints: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (checkpoints / "metadata.json").write_text('[{"training-run"', encoding="utf-8")
@@ -456,7 +454,7 @@ def test_a_broken_file_lets_the_job_start(
     assert seen(create_trial(str(tmp_path / "run"))) == expected([TRAIN] * 2)
 
 
-def test_a_dry_run_goes_on_and_writes_nothing(tmp_path: Path, checkpoints: Path) -> None:
+def test_dry_run_resumes_and_writes_nothing(tmp_path: Path, checkpoints: Path) -> None:
     hook = NumpyHook(tmp_path / "run", save_config=EVERY)
     run(hook, [TRAIN] * 3)
     save_checkpoint(checkpoints, hook)
@@ -471,7 +469,7 @@ def test_a_dry_run_goes_on_and_writes_nothing(tmp_path: Path, checkpoints: Path)
     assert entries_of(checkpoints) == before
 
 
-def test_only_the_first_worker_keeps_states_and_all_publish(
+def test_only_the_first_worker_writes_metadata_and_all_publish(
     tmp_path: Path, checkpoints: Path
 ) -> None:
     for rank in (1, 0):
@@ -488,7 +486,7 @@ def test_only_the_first_worker_keeps_states_and_all_publish(
         assert ranked(tmp_path / "run", rank).step == 2
 
 
-def test_a_run_inside_of_the_checkpoint_directory_is_no_checkpoint(
+def test_run_inside_the_checkpoint_directory_is_not_a_checkpoint(
     tmp_path: Path, checkpoints: Path
 ) -> None:
     hook = NumpyHook(checkpoints / "run", save_config=EVERY, export_tensorboard=True)

@@ -27,7 +27,7 @@ def manager() -> CollectionManager:
     return CollectionManager([Collection("gradients", "^gradient"), Collection("losses", "loss")])
 
 
-def test_a_collection_that_nobody_saves_is_saved_as_the_rules_need_it() -> None:
+def test_unsaved_collection_is_saved_as_rules_require() -> None:
     collections = manager()
     needs = [
         TensorRequirement("gradients", ("abs_mean",)),
@@ -42,7 +42,7 @@ def test_a_collection_that_nobody_saves_is_saved_as_the_rules_need_it() -> None:
     assert fed.needs == tuple(needs)
 
 
-def test_what_a_user_saves_is_left_alone() -> None:
+def test_collections_of_the_user_are_not_changed_by_rules() -> None:
     collections = manager()
     options = HookOptions(include_collections=["gradients"])
     (fed,) = add_rule_collections(collections, [TensorRequirement("gradients", ("l2",))], options)
@@ -52,7 +52,7 @@ def test_what_a_user_saves_is_left_alone() -> None:
     assert (own.reduction_config, own.save_config) == (None, None)
 
 
-def test_the_schedule_is_the_users_or_one_for_rules() -> None:
+def test_rule_collections_use_the_users_save_schedule_or_their_own() -> None:
     need = (
         TensorRequirement("losses", raw=True),
         TensorRequirement("gradients", ("l2",)),
@@ -71,7 +71,7 @@ def test_the_schedule_is_the_users_or_one_for_rules() -> None:
 
 
 @pytest.mark.parametrize("given", [None, {"save_interval": 5, "start_step": 20}])
-def test_what_is_needed_at_first_only_ends(given: Any) -> None:
+def test_requirement_for_the_first_steps_ends(given: Any) -> None:
     collections = manager()
     needs = [
         TensorRequirement("gradients", ("l2",)),
@@ -111,7 +111,7 @@ def test_a_hook_saves_what_its_rules_need(tmp_path: Path) -> None:
     assert not list((tmp_path / "events").rglob("*.tfevents"))
 
 
-def test_what_the_user_saves_and_what_rules_need_of_one_tensor(tmp_path: Path) -> None:
+def test_tensor_saved_by_user_and_rules_has_both_requests(tmp_path: Path) -> None:
     hook = NumpyHook(tmp_path, rules="VanishingGradient", include_collections="gradients")
     for step in range(11):
         hook.run(gradient__a=np.array([1.0, -3.0, step]))
@@ -136,7 +136,7 @@ def test_what_the_user_saves_and_what_rules_need_of_one_tensor(tmp_path: Path) -
         (["nowhere.py:Mine"], SMDebugValueError, "nowhere.py"),
     ],
 )
-def test_a_mistake_in_rules_is_met_where_the_hook_is_made(
+def test_invalid_rules_raise_when_the_hook_is_created(
     tmp_path: Path, rules: Any, kind: type[Exception], said: str
 ) -> None:
     with pytest.raises(kind, match=said):
@@ -147,7 +147,7 @@ def test_a_mistake_in_rules_is_met_where_the_hook_is_made(
 @pytest.mark.parametrize(
     "options", [{"on_finding": "stop"}, {"before_update": True}, {"actions": "[]"}]
 )
-def test_what_needs_rules_is_refused_without(tmp_path: Path, options: Any) -> None:
+def test_options_that_need_rules_are_rejected_without_rules(tmp_path: Path, options: Any) -> None:
     with pytest.raises(SMDebugValueError, match="rules"):
         NumpyHook(tmp_path, **options)
 
@@ -165,6 +165,6 @@ def test_rules_in_one_string() -> None:
     assert HookOptions(rules={"rule": "NonFinite"}).rules == ({"rule": "NonFinite"},)
 
 
-def test_before_update_is_refused_where_it_cannot_be(tmp_path: Path) -> None:
+def test_before_update_is_rejected_where_unsupported(tmp_path: Path) -> None:
     with pytest.raises(SMDebugValueError, match="before_update must be False for NumPy"):
         NumpyHook(tmp_path, rules=["NonFinite"], before_update=True)

@@ -70,7 +70,7 @@ def test_a_rule_stops_training_when_a_step_begins(
     assert f"training stops after step {steps}" in caplog.text
 
 
-def test_training_goes_on_after_a_stop_that_was_swallowed(tmp_path: Path) -> None:
+def test_training_continues_if_the_stop_exception_is_caught(tmp_path: Path) -> None:
     hook = NumpyHook(tmp_path, rules=["VanishingGradient"], on_finding="stop", flush_seconds=0.05)
     with pytest.raises(RuleEvaluationConditionMet):
         train_until_stopped(hook)
@@ -92,7 +92,7 @@ def test_a_finding_alone_does_not_stop(tmp_path: Path, caplog: pytest.LogCapture
     assert "VanishingGradient, step 0: gradient/a has vanished" in caplog.text
 
 
-def test_the_last_steps_are_judged_when_the_hook_closes(tmp_path: Path) -> None:
+def test_last_steps_are_evaluated_at_close(tmp_path: Path) -> None:
     hook = NumpyHook(tmp_path, rules=["VanishingGradient"], save_config={"save_interval": 1})
     for step in range(5):
         hook.run(gradient__a=SMALL if step == 4 else np.ones(4))
@@ -103,7 +103,7 @@ def test_the_last_steps_are_judged_when_the_hook_closes(tmp_path: Path) -> None:
     assert report["rules"][0]["status"] == "found"
 
 
-def test_a_rule_without_what_it_needs_is_listed_so(
+def test_rule_without_its_tensors_is_reported_as_could_not_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = NumpyHook(tmp_path, rules=["VanishingGradient"])
@@ -125,7 +125,7 @@ class Broken(Rule):
 """
 
 
-def test_a_rule_that_fails_harms_nobody(tmp_path: Path) -> None:
+def test_failing_rule_does_not_affect_training_or_other_rules(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(BROKEN, encoding="utf-8")
     out = tmp_path / "run"
     hook = NumpyHook(
@@ -155,7 +155,9 @@ def test_rules_that_cannot_be_evaluated_do_not_stop_saving(
     assert list((tmp_path / "index").rglob("*.parquet"))
 
 
-def test_rules_look_again_after_a_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_rules_are_evaluated_again_after_a_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     hook = NumpyHook(tmp_path, rules=["VanishingGradient"], save_config={"save_interval": 1})
     hook.run(gradient__a=SMALL)
     hook.flush()
@@ -171,7 +173,7 @@ def test_rules_look_again_after_a_failure(tmp_path: Path, caplog: pytest.LogCapt
     damaged.unlink()
     hook.run(gradient__a=SMALL)
     hook.close()
-    assert caplog.text.count("the rules cannot be evaluated at present") == 1
+    assert caplog.text.count("Cannot evaluate the rules") == 1
     assert [each.step for each in hook.findings()] == [0]
 
 
@@ -186,7 +188,7 @@ def test_no_rules_in_a_dry_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
-def test_rules_judge_their_own_job_only(tmp_path: Path, format: str) -> None:
+def test_rules_evaluate_their_own_job_only(tmp_path: Path, format: str) -> None:
     every = {"save_interval": 1}
     first = NumpyHook(tmp_path, format=format, include_collections="gradients", save_config=every)
     for step in range(60):
@@ -218,7 +220,7 @@ def test_rules_judge_their_own_job_only(tmp_path: Path, format: str) -> None:
     assert finding.step == 10
 
 
-def test_what_an_earlier_job_has_on_record_is_told_again(tmp_path: Path) -> None:
+def test_finding_of_an_earlier_job_is_found_again(tmp_path: Path) -> None:
     every = {"save_interval": 1}
     for _ in range(2):
         hook = NumpyHook(tmp_path, rules=["VanishingGradient"], save_config=every)
@@ -234,7 +236,7 @@ def test_what_an_earlier_job_has_on_record_is_told_again(tmp_path: Path) -> None
 # ---- requests
 
 
-def test_a_request_from_another_process_is_obeyed(tmp_path: Path) -> None:
+def test_stop_request_from_another_process_stops_training(tmp_path: Path) -> None:
     hook = NumpyHook(tmp_path, save_config={"save_interval": 50})
     hook.run(loss=np.float32(0))
     hook.flush()
@@ -249,7 +251,7 @@ def test_a_request_from_another_process_is_obeyed(tmp_path: Path) -> None:
     assert create_trial(str(tmp_path)).loaded_all_steps
 
 
-def test_a_request_to_an_earlier_job_is_not_obeyed(
+def test_stop_request_to_an_earlier_job_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(str(tmp_path))
@@ -274,7 +276,7 @@ def test_a_request_to_an_earlier_job_is_not_obeyed(
     looking.close()
 
 
-def test_a_request_in_a_bucket(bucket: str) -> None:
+def test_stop_request_in_a_bucket(bucket: str) -> None:
     url = f"s3://{bucket}/run"
     store = open_store(url)
     steps = StepCounter()
@@ -293,7 +295,7 @@ def test_a_request_in_a_bucket(bucket: str) -> None:
     assert supervisor.request.reason == "enough"
 
 
-def test_workers_that_train_together_stop_at_one_step() -> None:
+def test_workers_stop_at_the_same_step() -> None:
     store, steps = MemoryStore(), StepCounter()
     chief = HookRules(None, HookOptions(rules=["NonFinite"], on_finding="stop"), store, steps)
     chief.start("memory://x", 2, chief=True)
@@ -305,7 +307,7 @@ def test_workers_that_train_together_stop_at_one_step() -> None:
     assert request.at_step is not None
     assert request.at_step > 101
     assert (request.rule, request.step, request.tensor) == ("NonFinite", 90, "x")
-    # Another worker hears of it, and waits for the step.
+    # Another worker receives it, and waits for the step.
     others = StepCounter()
     other = HookRules(None, HookOptions(), store, others)
     other._on_request(request)
@@ -324,7 +326,7 @@ def a_job(store: MemoryStore, workers: int, chief: bool) -> tuple[HookRules, Ste
     return supervisor, steps
 
 
-def test_an_evaluation_of_the_first_worker_alone_does_not_count() -> None:
+def test_evaluation_by_the_first_worker_alone_is_not_counted() -> None:
     store = MemoryStore()
     (chief, steps), (other, others) = a_job(store, 2, chief=True), a_job(store, 2, chief=False)
     for counter in (steps, others):
@@ -348,11 +350,11 @@ def test_an_evaluation_of_the_first_worker_alone_does_not_count() -> None:
     assert trained[0] > 5
 
 
-def test_a_request_without_a_step_is_given_one_by_the_first_worker() -> None:
+def test_first_worker_chooses_the_step_of_a_stop_request() -> None:
     store = MemoryStore()
     (chief, steps), (other, _) = a_job(store, 2, chief=True), a_job(store, 2, chief=False)
     steps.advance()
-    # The other one hears of it first, and waits for what the first one says.
+    # The other one receives it first, and waits for the step that the first one chooses.
     assert not other._on_request(StopRequest("enough", rule="Mine"))
     assert other.request is None
     assert chief._on_request(StopRequest("enough", rule="Mine"))
@@ -367,7 +369,7 @@ def test_a_request_without_a_step_is_given_one_by_the_first_worker() -> None:
     other.close()
 
 
-def test_a_slow_start_does_not_make_the_margin_short() -> None:
+def test_slow_start_does_not_shorten_the_stop_margin() -> None:
     chief, steps = a_job(MemoryStore(), 2, chief=True)
     assert chief._listener is not None
     chief._listener.close()
@@ -387,13 +389,13 @@ def test_a_slow_start_does_not_make_the_margin_short() -> None:
     assert chief.request.at_step - 101 > 250
 
 
-def test_the_pace_is_of_steps_that_took_place_whatever_their_numbers() -> None:
+def test_rate_counts_steps_and_not_their_numbers() -> None:
     chief, steps = a_job(MemoryStore(), 2, chief=True)
     assert chief._listener is not None
     chief._listener.close()
     chief._listener._thread.join()
     chief._listener.interval = 1.0
-    # Training that goes on from a model of 8,000 rounds.
+    # Training that continues from a model of 8,000 rounds.
     chief._measured = (time.monotonic() - 1, 0)
     steps.advance(8000)
     chief._measure_rate()
@@ -445,7 +447,7 @@ def test_a_rule_that_saves_something_while_the_hook_stops(tmp_path: Path) -> Non
     assert "Traceback" not in done.stderr
 
 
-def test_a_rule_that_takes_for_ever_does_not_keep_a_script_from_ending(
+def test_rule_that_never_returns_does_not_block_exit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(watch, "_CLOSE_SECONDS", 0.2)
@@ -464,7 +466,7 @@ def test_a_rule_that_takes_for_ever_does_not_keep_a_script_from_ending(
     waits.set()
 
 
-def test_what_the_rules_have_found_already_is_not_found_twice(tmp_path: Path) -> None:
+def test_finding_of_a_rule_is_not_reported_twice(tmp_path: Path) -> None:
     hook = NumpyHook(
         tmp_path, rules=["NonFinite"], save_config={"save_interval": 1}, flush_seconds=0.01
     )
@@ -504,7 +506,7 @@ for _ in range(3):
 """
 
 
-def test_a_script_that_forgets_to_close(tmp_path: Path) -> None:
+def test_rules_finish_if_the_hook_is_never_closed(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORGOTTEN, str(tmp_path)], capture_output=True, text=True,
         check=True, timeout=LIMIT,
@@ -555,7 +557,7 @@ def test_rules_over_a_run_in_a_bucket(bucket: str) -> None:
     assert [finding.step for finding in trial.findings()] == [3]
 
 
-def test_rules_in_a_job_file(tmp_path: Path) -> None:
+def test_rules_in_a_json_config(tmp_path: Path) -> None:
     job = {
         "LocalPath": str(tmp_path / "run"),
         "HookParameters": {
@@ -575,7 +577,7 @@ def test_rules_in_a_job_file(tmp_path: Path) -> None:
     assert create_trial(str(tmp_path / "run")).tensor("gradient/a").steps() == [0, 2, 4]
 
 
-def test_rules_beside_save_all(tmp_path: Path) -> None:
+def test_rules_with_save_all(tmp_path: Path) -> None:
     every = {"save_interval": 1}
     hook = NumpyHook(tmp_path, save_all=True, rules=["VanishingGradient"], save_config=every)
     hook.run(gradient__a=np.ones(4), weight=np.ones(2))

@@ -49,7 +49,7 @@ def free(store: Store, worker: Worker = CHIEF, **options: Any) -> bool:
     return require_free(store, HookOptions(store.url, **options), store.url, worker)
 
 
-def test_a_finished_run_is_refused_with_three_ways_out(tmp_path: Path) -> None:
+def test_finished_run_is_rejected_with_three_suggestions(tmp_path: Path) -> None:
     save_steps(tmp_path, 2)
     with pytest.raises(SMDebugRuntimeError) as caught:
         NumpyHook(tmp_path)
@@ -196,7 +196,7 @@ class TestWorkers:
         lock = WriterLock(store, CHIEF.name)
         lock.take()
         before = list(store.list())
-        # The lock is this process's: asked for from another one.
+        # The lock is held by this process: checked from another one.
         pid = os.fork()
         if not pid:
             os._exit(0 if free(store, SECOND, overwrite=True) is False else 1)
@@ -204,7 +204,7 @@ class TestWorkers:
         assert list(store.list()) == before
         lock.release()
 
-    def test_a_worker_at_work_keeps_its_files(self, store: Store) -> None:
+    def test_running_worker_keeps_its_files(self, store: Store) -> None:
         """One without old files does not wait, and may have saved steps before the chief starts."""
         lock = WriterLock(store, "worker_2")
         lock.take()

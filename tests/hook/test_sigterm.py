@@ -1,4 +1,4 @@
-"""Whose handler of SIGTERM there is; tests/faults/test_endings.py sends the signal."""
+"""Which SIGTERM handler is installed; tests/faults/test_endings.py sends the signal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _nobody_handles_it() -> Iterator[None]:
     # Whatever hooks other tests of this process have left open.
-    for hook, _ in list(SIGTERM_HANDLER.hooks.values()):
+    for hook in list(SIGTERM_HANDLER.hooks):
         SIGTERM_HANDLER.forget(hook)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
@@ -39,7 +39,7 @@ def is_ours() -> bool:
     return signal.getsignal(signal.SIGTERM) == SIGTERM_HANDLER._on_signal
 
 
-def test_the_last_hook_that_is_closed_leaves_everything_as_it_was(tmp_path: Path) -> None:
+def test_closing_the_last_hook_restores_signal_handling(tmp_path: Path) -> None:
     before = wake_up()
     first, second = NumpyHook(tmp_path / "1"), NumpyHook(tmp_path / "2")
     assert is_ours()
@@ -54,7 +54,7 @@ def test_the_last_hook_that_is_closed_leaves_everything_as_it_was(tmp_path: Path
     third.close()
 
 
-def test_somebody_elses_handler_is_not_touched(tmp_path: Path) -> None:
+def test_handler_of_another_library_is_kept(tmp_path: Path) -> None:
     def mine(number: int, frame: object) -> None: ...
 
     signal.signal(signal.SIGTERM, mine)
@@ -67,7 +67,7 @@ def test_somebody_elses_handler_is_not_touched(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGTERM) is mine
 
 
-def test_a_handler_that_python_does_not_know_of_is_not_touched(tmp_path: Path) -> None:
+def test_handler_installed_by_c_code_is_kept(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log:
         faulthandler.register(signal.SIGTERM, log)
         try:
@@ -78,7 +78,7 @@ def test_a_handler_that_python_does_not_know_of_is_not_touched(tmp_path: Path) -
             faulthandler.unregister(signal.SIGTERM)
 
 
-def test_somebody_elses_wake_up_descriptor_is_not_touched(tmp_path: Path) -> None:
+def test_wakeup_descriptor_of_another_library_is_kept(tmp_path: Path) -> None:
     ends = socket.socketpair()
     for end in ends:
         end.setblocking(False)
@@ -100,7 +100,7 @@ def test_somebody_elses_wake_up_descriptor_is_not_touched(tmp_path: Path) -> Non
             end.close()
 
 
-def test_other_threads_leave_it_alone(tmp_path: Path) -> None:
+def test_hook_in_another_thread_installs_no_handler(tmp_path: Path) -> None:
     made: list[NumpyHook] = []
     thread = threading.Thread(target=lambda: made.append(NumpyHook(tmp_path / "1")))
     thread.start()
@@ -117,7 +117,7 @@ def test_other_threads_leave_it_alone(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_a_forked_child_dies_from_it_and_masks_stay_as_they_were(tmp_path: Path) -> None:
+def test_sigterm_kills_a_forked_child_and_signal_masks_are_restored(tmp_path: Path) -> None:
     hook = NumpyHook(tmp_path / "run")
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     pid = os.fork()

@@ -48,7 +48,7 @@ class NumpyDriver:
         given = {name.replace("/", "__"): array.copy() for name, array in steps}
         hook.run(**given)
         for array in given.values():
-            # Training goes on to use the memory.
+            # Training continues to use the memory.
             array.fill(-1)
         return steps
 
@@ -59,7 +59,7 @@ class NumpyDriver:
         return array
 
 
-def test_any_order_of_calls_leaves_the_run_that_the_model_describes(tmp_path: Path) -> None:
+def test_any_order_of_calls_matches_the_model(tmp_path: Path) -> None:
     class Machine(HookMachine):
         driver = NumpyDriver()
         folder = tmp_path

@@ -15,22 +15,22 @@ from smdebug.hook.stats import CollectionStats, HookStats, format_bytes
         (5 * 10**16, "50000.0 TB"),
     ],
 )  # fmt: skip
-def test_bytes_as_a_person_says_them(count: int, text: str) -> None:
+def test_bytes_are_formatted_with_units(count: int, text: str) -> None:
     assert format_bytes(count) == text
 
 
-def test_the_text_is_one_line() -> None:
+def test_stats_are_formatted_on_one_line() -> None:
     stats = HookStats(steps=100, saved_steps=10, seconds=0.02, seconds_waited=1.26, bytes=5_000_000)
     assert str(stats) == (
         "10 of 100 steps saved, 5.0 MB; 0.20 ms a step in the training thread, 1.3 s waited"
     )
 
 
-def test_no_step_is_no_division_by_zero() -> None:
+def test_stats_without_steps() -> None:
     assert str(HookStats()).startswith("0 of 0 steps saved, 0 B")
 
 
-def test_hooks_do_not_share_their_numbers() -> None:
+def test_stats_are_per_hook() -> None:
     first, second = HookStats(), HookStats()
     first.collections["a"] = CollectionStats(1, 2)
     assert second.collections == {}

@@ -16,7 +16,7 @@ from smdebug.mode_keys import ModeKeys
 TRAIN, EVAL, PREDICT, GLOBAL = ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT, ModeKeys.GLOBAL
 
 
-def test_a_counter_begins_before_the_first_step() -> None:
+def test_counter_starts_before_the_first_step() -> None:
     steps = StepCounter()
     assert (steps.step, steps.mode, steps.mode_steps) == (-1, GLOBAL, {GLOBAL: -1})
     assert steps.current() == Step(0, GLOBAL, 0)
@@ -30,12 +30,12 @@ def test_without_a_mode_steps_are_global() -> None:
 
 
 @pytest.mark.parametrize("value", ["TRAIN", 1, None, "eval"])
-def test_only_modes_are_modes(value: Any) -> None:
+def test_invalid_modes_are_rejected(value: Any) -> None:
     with pytest.raises(SMDebugValueError, match=r"modes\.TRAIN"):
         check_mode(value)
 
 
-def test_the_present_step_is_the_last_of_the_present_mode() -> None:
+def test_current_step_is_the_last_of_the_current_mode() -> None:
     steps = StepCounter()
     steps.set_mode(TRAIN)
     assert steps.current() == Step(0, TRAIN, 0)
@@ -65,7 +65,7 @@ def test_every_step_has_its_number_and_its_number_within_the_mode(modes: list[Mo
     assert set(steps.mode_steps) == {GLOBAL, *modes}
 
 
-def test_a_framework_may_count_itself() -> None:
+def test_framework_may_provide_step_numbers() -> None:
     steps = StepCounter()
     assert steps.advance(20) == Step(20, GLOBAL, 20)
     assert (steps.step, steps.mode_steps) == (20, {GLOBAL: 20})
@@ -76,7 +76,7 @@ def test_a_framework_may_count_itself() -> None:
     assert steps.begun == 3
 
 
-def test_a_counter_goes_back_to_a_step_it_has_seen() -> None:
+def test_counter_goes_back_to_an_earlier_step() -> None:
     steps = StepCounter()
     for mode in [TRAIN] * 4 + [EVAL] * 2 + [TRAIN] * 3:
         steps.set_mode(mode)
@@ -92,13 +92,13 @@ def test_a_counter_goes_back_to_a_step_it_has_seen() -> None:
     steps.set_mode(EVAL)
     assert steps.advance() == Step(5, EVAL, 1)
     steps.go_to(7)
-    # Now those are another job's steps: the mode that was the last goes on.
+    # Now those are the steps of another job: the last mode continues.
     assert steps.mode_steps == {GLOBAL: 7, TRAIN: 3, EVAL: 3}
     steps.go_to(-1)
     assert (steps.step, steps.mode_steps[EVAL], steps.current()) == (-1, -1, Step(0, EVAL, 0))
 
 
-def test_without_any_history_the_present_mode_moves() -> None:
+def test_without_history_the_current_mode_moves() -> None:
     steps = StepCounter()
     steps.set_mode(TRAIN)
     steps.go_to(9)
@@ -106,7 +106,7 @@ def test_without_any_history_the_present_mode_moves() -> None:
     assert steps.advance() == Step(10, TRAIN, 10)
 
 
-def test_a_step_that_was_taken_back_leaves_no_history() -> None:
+def test_undone_step_leaves_no_history() -> None:
     steps = StepCounter()
     steps.set_mode(TRAIN)
     steps.advance()
@@ -120,16 +120,16 @@ def test_a_step_that_was_taken_back_leaves_no_history() -> None:
 
 
 @pytest.mark.parametrize("value", [True, "3", 2.0, None, [1]])
-def test_a_step_is_a_whole_number(value: Any) -> None:
+def test_step_must_be_an_integer(value: Any) -> None:
     with pytest.raises(SMDebugTypeError, match="step must be a whole number"):
         step_number(value)
 
 
 @pytest.mark.parametrize("value", [-2, 10**12, 1 << 80])
-def test_there_are_no_such_steps(value: int) -> None:
+def test_steps_out_of_range_are_rejected(value: int) -> None:
     with pytest.raises(SMDebugValueError, match="step must lie between -1"):
         step_number(value)
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_numpy_numbers_are_accepted() -> None:
     assert [step_number(value) for value in (-1, 5, np.int64(7))] == [-1, 5, 7]

@@ -27,7 +27,7 @@ class SavesAnother:
         return np.ones(2)
 
 
-def test_a_section_inside_of_another_is_counted_once(tmp_path: Path) -> None:
+def test_nested_section_is_counted_once(tmp_path: Path) -> None:
     hook = NumpyHook(tmp_path, save_all=True, save_config=SaveConfig(save_interval=1))
     hook.run(weight=np.ones(2))
     for _ in range(5):

@@ -27,7 +27,9 @@ def hook(tmp_path: Path) -> NumpyHook:
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
-def test_every_call_is_harmless(hook: NumpyHook, call: Callable[[Any], object]) -> None:
+def test_every_call_of_an_unpickled_hook_is_safe(
+    hook: NumpyHook, call: Callable[[Any], object]
+) -> None:
     call(unpickled(hook))
 
 
@@ -35,7 +37,7 @@ def test_every_attribute_can_be_read(hook: NumpyHook) -> None:
     assert unreadable(hook) == []
 
 
-def test_its_answers_are_those_of_a_closed_hook_that_has_done_nothing(hook: NumpyHook) -> None:
+def test_unpickled_hook_answers_like_an_unused_closed_hook(hook: NumpyHook) -> None:
     other = unpickled(hook)
     assert other.closed
     assert isinstance(other.step, int)

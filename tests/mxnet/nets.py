@@ -72,7 +72,7 @@ def bits(array: Array) -> tuple[str, tuple[int, ...], bytes]:
 
 
 def blocks_in(block: Any) -> list[Any]:
-    """A block and all that are inside of it, each once."""
+    """A block and all blocks inside it, each once."""
     found: dict[int, Any] = {}
     waiting = [block]
     while waiting:
@@ -84,7 +84,7 @@ def blocks_in(block: Any) -> list[Any]:
 
 
 def hooks_left(block: Any) -> list[str]:
-    """Names of blocks that carry forward hooks of anybody."""
+    """Names of blocks that have any forward hooks."""
     blocks = blocks_in(block)
     return [each.name for each in blocks if each._forward_hooks or each._forward_pre_hooks]
 
@@ -103,7 +103,7 @@ class Watch:
         self.seen: Seen = {}
         self.modes: dict[int, Any] = {}
         self.step = -1
-        # How many forwards one step has: as many as there are devices.
+        # How many forward passes one step has: one per device.
         self.parts = 1
         self.roots: list[Any] = []
         self._forwards = 0
@@ -113,7 +113,7 @@ class Watch:
         self._hooked: set[int] = set()
 
     def register(self, block: Any) -> Any:
-        """Registers a block whose forwards are steps."""
+        """Register a block with forward passes that are steps."""
         if self.witness:
             self.roots.append(block)
             self._handles.append(block.register_forward_pre_hook(self._before))
@@ -132,13 +132,13 @@ class Watch:
             self.hook.set_mode(mode)
 
     def backward(self, *losses: Any, **options: Any) -> None:
-        """Runs the backward of each; the witness then looks at what it left."""
+        """Run the backward pass of each; the witness then reads the gradients."""
         for loss in losses:
             loss.backward(**options)
         self.saw_gradients()
 
     def saw_gradients(self) -> None:
-        """Says that a backward has ended."""
+        """Record that a backward pass has ended."""
         for name, parameter in self._parameters():
             if parameter.grad_req != "null":
                 self.saw(f"gradient/{name}", parameter.list_grad()[0])
@@ -282,7 +282,7 @@ def train(
     trainer: Any = None,
     data: Callable[[], tuple[Any, Any]] = batch,
 ) -> list[Any]:
-    """A training loop as anybody writes it; returns parameters and losses."""  # fmt: skip
+    """A typical training loop; returns parameters and losses."""  # fmt: skip
     loss = loss or gluon.loss.SoftmaxCrossEntropyLoss()
     watch.register(net)
     watch.register_loss(loss)
@@ -292,7 +292,7 @@ def train(
         with autograd.record():
             value = loss(net(x), y)
         watch.backward(value)
-        # Made here, since shapes may be known only after the first forward.
+        # Created here, because shapes may be known only after the first forward pass.
         trainer = trainer or sgd(net)
         trainer.step(x.shape[0], ignore_stale_grad=True)
         losses.append(value)

@@ -131,7 +131,7 @@ def test_blocks_parameters_and_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [mx.nd.ones(2), None, 5], ids=["NDArray", "None", "number"])
-def test_what_is_no_tensor_of_a_collection(value: Any) -> None:
+def test_names_that_are_in_no_collection(value: Any) -> None:
     with pytest.raises(SMDebugTypeError, match="collection 'mine'"):
         smd.get_collection("mine").add(value)
     with pytest.raises(SMDebugTypeError, match=r"block must be a mxnet.gluon.Block, got"):
@@ -151,7 +151,7 @@ def test_functions_of_the_module(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_job_file(tmp_path: Path) -> None:
+def test_a_json_config(tmp_path: Path) -> None:
     file = tmp_path / "job.json"
     file.write_text(
         json.dumps(
@@ -179,7 +179,7 @@ def test_a_job_file(tmp_path: Path) -> None:
     assert len(trial.tensor_names(collection="gradients")) == 6
 
 
-def test_values_of_ones_own(tmp_path: Path) -> None:
+def test_values_saved_by_the_user(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path / "run", save_config=EVERY)
     net = make_net()
     hook.register_block(net)
@@ -213,7 +213,7 @@ def test_flush_in_the_middle_of_a_step(tmp_path: Path) -> None:
     np.testing.assert_array_equal(trial.tensor("net_dense0_weight").value(0), before + 1)
 
 
-def test_tensors_that_the_user_saves_between_steps_of_two_modes(tmp_path: Path) -> None:
+def test_user_tensors_between_steps_of_two_modes(tmp_path: Path) -> None:
     """Only the current step gets parameters, whatever else is handed over with it."""
     net, data = make_net(), mx.nd.ones((2, 4))
     hook = smd.Hook(tmp_path / "run", save_config=EVERY, include_collections=["weights"])

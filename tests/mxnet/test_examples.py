@@ -1,4 +1,4 @@
-"""Every example for MXNet, and every block of its page, runs as it stands."""
+"""Every example for MXNet, and every block of its page, runs unchanged."""
 
 from __future__ import annotations
 

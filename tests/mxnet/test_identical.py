@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NEVER = smd.SaveConfig(save_interval=1000, start_step=999)
 REDUCED = smd.ReductionConfig(reductions=["min", "max", "std"], norms=["l1"], abs_norms=["l2"])
-# What is asked of a hook that saves every second step.
+# The collections of a hook that saves every second step.
 ASKED: dict[str, dict[str, Any]] = {
     "nothing": {"save_config": NEVER},
     "losses": {"save_all": False},
@@ -100,7 +100,7 @@ def test_training_is_the_same_whatever_is_saved(
     given = {"save_config": smd.SaveConfig(save_interval=2), **ASKED[asked]}
     hooked = run_script(script, Watch(every_step(tmp_path, **given)))
     assert_same_end(bare, hooked)
-    # The hook had something to do, or nothing, as it was asked.
+    # The hook had something to save, or nothing, as configured.
     assert hooked.watch.hook is not None
     saved = hooked.watch.hook.stats().saved_steps
     assert (saved > 0) == (asked != "nothing")
@@ -156,9 +156,7 @@ def heavy(watch: Watch, steps: int = 6) -> list[Any]:
 
 
 @pytest.mark.parametrize("interval", [1, 2])
-def test_copies_that_are_made_later_hold_what_was_there_when_they_were_asked_for(
-    tmp_path: Path, interval: int
-) -> None:
+def test_scheduled_copies_have_the_values_at_scheduling_time(tmp_path: Path, interval: int) -> None:
     truth = run_script(heavy, Watch(witness=True))
     hook = every_step(tmp_path, save_config=smd.SaveConfig(save_interval=interval))
     assert_same_end(truth, run_script(heavy, Watch(hook)))
@@ -166,8 +164,8 @@ def test_copies_that_are_made_later_hold_what_was_there_when_they_were_asked_for
     assert_saved(smd.create_trial(str(tmp_path)), expected)
 
 
-def test_mxnet_still_knows_which_gradients_are_stale(tmp_path: Path) -> None:
-    """Trainers refuse a second step without a backward; copies must not hide that."""
+def test_stale_gradient_marks_of_mxnet_are_kept(tmp_path: Path) -> None:
+    """Trainers reject a second step without a backward pass; copies must not hide that."""
     net = perceptron(in_units=5)
     net.initialize()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore=None)
@@ -287,7 +285,7 @@ def test_saving_a_scalar_does_not_wait_for_it(tmp_path: Path, waits: Counter[str
     assert smd.create_trial(hook.out_dir).tensor("scalar/two").value(0).tolist() == [2]
 
 
-def test_waits_are_counted_at_all(waits: Counter[str]) -> None:
+def test_seconds_waited_is_counted(waits: Counter[str]) -> None:
     array = nd.ones(1)
     array.asnumpy()
     array.asscalar()

@@ -98,7 +98,7 @@ def loading(watch: Watch, epochs: int, threads: bool) -> None:
     watch.register_loss(loss)
     digest = hashlib.sha256()
     for _ in range(epochs):
-        # Anew in each epoch, as scripts do: each forks its workers.
+        # Again in each epoch, as scripts do: each forks its workers.
         loader = gluon.data.DataLoader(
             Numbers(), batch_size=4, num_workers=2, thread_pool=threads, timeout=TIMEOUT
         )
@@ -148,7 +148,7 @@ def main(how: str, out_dir: str, steps: str) -> None:
     if how == "interrupt":
         # A process that was started in the background ignores it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        # In this thread: one of MXNet's own would not be asked.
+        # In this thread: a thread of MXNet would not be counted.
         signal.raise_signal(signal.SIGINT)
     if how == "in forward":
 
@@ -202,7 +202,7 @@ def test_a_script_that_ends_without_closing_leaves_a_finished_run(
     assert_saved(trial, truth_of(4))
 
 
-def test_a_script_that_exits_in_the_middle_of_a_forward(tmp_path: Path) -> None:
+def test_a_script_that_exits_in_the_middle_of_a_forward_pass(tmp_path: Path) -> None:
     done = run_program("in forward", tmp_path / "run", 2)
     assert done.returncode == 4, done.stderr
     trial = smd.create_trial(str(tmp_path / "run"))
@@ -214,7 +214,7 @@ def test_a_script_that_exits_in_the_middle_of_a_forward(tmp_path: Path) -> None:
     assert not any(name.startswith(("gradient/", "net_dense1_output")) for name in names)
 
 
-def test_after_a_kill_the_run_can_be_read_and_gone_on_with(tmp_path: Path) -> None:
+def test_after_a_kill_the_run_can_be_read_and_resumed(tmp_path: Path) -> None:
     killed = run_program("killed", tmp_path / "run", 7)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert "flushed" in killed.stdout
@@ -234,7 +234,7 @@ def test_after_a_kill_the_run_can_be_read_and_gone_on_with(tmp_path: Path) -> No
 # ---- forks and loaders
 
 
-def test_a_forked_child_writes_nothing_and_may_have_a_hook_of_its_own(tmp_path: Path) -> None:
+def test_forked_child_writes_nothing_and_may_have_its_own_hook(tmp_path: Path) -> None:
     done = run_program("forked", tmp_path / "run", 3)
     assert done.returncode == 0, done.stderr
     assert "child ended" in done.stdout
@@ -250,7 +250,7 @@ def test_a_forked_child_writes_nothing_and_may_have_a_hook_of_its_own(tmp_path: 
 
 
 @pytest.mark.parametrize("how", ["loader", "thread loader"])
-def test_loaders_with_workers_run_beside_the_hook(tmp_path: Path, how: str) -> None:
+def test_loaders_with_workers_run_together_with_the_hook(tmp_path: Path, how: str) -> None:
     bare = run_program(how, BARE, 4)
     assert bare.returncode == 0, bare.stderr
     done = run_program(how, tmp_path / "run", 4)
@@ -337,7 +337,7 @@ def test_training_may_run_in_a_thread(tmp_path: Path) -> None:
 
 
 def train_in_turns(watches: list[Watch], steps: int, clips: bool = False) -> list[Any]:
-    """Two nets train in two threads that take turns inside of every step.
+    """Two nets train in two threads that take turns inside every step.
 
     The one clears its gradients, or clips them before it uses them, then the other runs its
     backward: an order that threads may always come in, made certain.
@@ -394,7 +394,7 @@ def test_two_nets_train_in_two_threads_with_two_hooks(tmp_path: Path, clips: boo
 
 
 def test_two_nets_train_in_two_threads_with_one_hook(tmp_path: Path) -> None:
-    """Whose step it is cannot be known; that training goes on as ever can."""
+    """Which step it belongs to cannot be known; training must continue unchanged."""
     expected = [numbers(each).tobytes() for each in train_in_turns([Watch(), Watch()], 5)]
     hook = every_step(tmp_path)
     found = train_in_turns([Watch(hook), Watch(hook)], 5)
@@ -403,7 +403,7 @@ def test_two_nets_train_in_two_threads_with_one_hook(tmp_path: Path) -> None:
     assert smd.create_trial(str(tmp_path)).steps() == list(range(10))
 
 
-def test_threads_that_train_as_they_like_end_as_without_hooks(tmp_path: Path) -> None:
+def test_training_in_threads_is_the_same_with_hooks(tmp_path: Path) -> None:
     """No turns here: what is saved of weights and outputs is each net's own."""
 
     def run(watches: list[Watch]) -> list[Any]:

@@ -108,7 +108,7 @@ def test_functions(name: str, parameters: str) -> None:
     assert inspect.getdoc(function)
 
 
-def test_what_a_hook_knows_when_it_is_told_nothing(tmp_path: Path) -> None:
+def test_default_arguments_of_a_hook(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path / "run")
     assert hook.out_dir == str(tmp_path / "run")
     assert {name: getattr(hook, name) for name in ATTRIBUTES} == ATTRIBUTES
@@ -117,7 +117,7 @@ def test_what_a_hook_knows_when_it_is_told_nothing(tmp_path: Path) -> None:
     assert {hook.save_config.get_save_config(mode).save_interval for mode in smd.modes} == {500}
 
 
-def test_blocks_that_scripts_ask_for(tmp_path: Path) -> None:
+def test_model_and_registered_blocks(tmp_path: Path) -> None:
     hook, net, loss = smd.Hook(tmp_path / "run"), gluon.nn.Dense(2), gluon.loss.L2Loss()
     hook.register_hook(net)
     hook.register_hook(loss)
@@ -130,7 +130,7 @@ def test_a_hook_makes_no_files_until_it_is_used(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_hook_that_was_pickled_answers_and_saves_nothing(tmp_path: Path) -> None:
+def test_pickled_hook_answers_and_saves_nothing(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path / "run", save_all=True)
     net, loss = gluon.nn.Dense(2), gluon.loss.L2Loss()
     net.initialize()
@@ -155,7 +155,7 @@ def test_a_hook_that_was_pickled_answers_and_saves_nothing(tmp_path: Path) -> No
         copy.register_block("net")
 
 
-def test_the_collections_a_hook_begins_with(tmp_path: Path) -> None:
+def test_default_collections(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path / "run")
     assert set(hook.get_collections()) == {*DEFAULT_MXNET_COLLECTIONS, "scalars"}
     assert all(type(each) is smd.Collection for each in hook.get_collections().values())

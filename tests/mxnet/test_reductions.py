@@ -82,7 +82,7 @@ def test_sparse_arrays_are_saved_dense(tmp_path: Path, array: Any) -> None:
     assert tensor.reduction_value(0, "sum") == 3.0
 
 
-def test_arrays_in_the_style_of_numpy(tmp_path: Path) -> None:
+def test_numpy_style_arrays(tmp_path: Path) -> None:
     tensor = saved(tmp_path, mx.np.array([[1.5, -2.0]]))
     np.testing.assert_array_equal(tensor.value(0), [[1.5, -2.0]])
 

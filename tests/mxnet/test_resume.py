@@ -1,4 +1,4 @@
-"""Trainings with Gluon that go on in a run that was there before."""
+"""Gluon training that resumes an existing run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Training:
 
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
-def test_training_goes_on(tmp_path: Path, format: str) -> None:
+def test_training_is_resumed(tmp_path: Path, format: str) -> None:
     modes = ([smd.modes.TRAIN] * 3 + [smd.modes.EVAL] * 2) * 3
     Training().steps(every_step(tmp_path / "whole", format=format), modes)
     training = Training()

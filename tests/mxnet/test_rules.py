@@ -1,4 +1,4 @@
-"""Rules beside a training with MXNet: what they need is saved, and they can stop it."""
+"""Rules during training with MXNet: what they require is saved, and they can stop it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_rule_stops_the_training(tmp_path: Path) -> None:
     assert not net._forward_pre_hooks
 
 
-def test_layers_that_rules_need(tmp_path: Path) -> None:
+def test_layers_required_by_rules(tmp_path: Path) -> None:
     rules = ["DeadRelu", "SaturatedActivation", "ClassImbalance", "CheckInputImages"]
     hook = smd.Hook(tmp_path / "run", rules=rules, save_config=EVERY)
     train(hook, make_net(), 3)
@@ -91,7 +91,7 @@ def test_dead_relus_are_found(tmp_path: Path) -> None:
     assert {each.tensor for each in hook.findings()} == {"net_dense0_relu_output_0"}
 
 
-def test_parameters_that_are_kept_from_training(tmp_path: Path) -> None:
+def test_parameters_excluded_from_training(tmp_path: Path) -> None:
     net = make_net()
     net[0].collect_params().setattr("grad_req", "null")
     hook = smd.Hook(
@@ -101,7 +101,7 @@ def test_parameters_that_are_kept_from_training(tmp_path: Path) -> None:
     train(hook, net, 30)
     hook.close()
     trial = smd.create_trial(hook.out_dir)
-    # Somebody froze them: they are named, and nobody is told of them.
+    # They are frozen on purpose: they are recorded, and are no finding.
     assert set(trial.collections()["frozen_parameters"].tensor_names) == {
         "net_dense0_weight", "net_dense0_bias",
     }  # fmt: skip
@@ -109,12 +109,12 @@ def test_parameters_that_are_kept_from_training(tmp_path: Path) -> None:
     assert "gradient/net_dense0_weight" not in trial.tensor_names()
 
 
-def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
+def test_unsupported_options_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(SMDebugValueError, match="before_update"):
         smd.Hook(tmp_path / "run", rules=["NonFinite"], before_update=True)
 
 
-def test_hidden_layers_that_rules_need(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_hidden_layers_required_by_rules(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     net = make_net()
     net.hybridize()
     hook = smd.Hook(tmp_path / "run", rules=["DeadRelu"], save_config=EVERY)

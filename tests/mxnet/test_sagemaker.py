@@ -54,7 +54,7 @@ def test_training(sagemaker_job: Job, way: str) -> None:
     assert any("8 steps" in line for line in ended.log), ended.output
 
 
-def test_switched_off_it_trains_the_same(sagemaker_job: Job) -> None:
+def test_training_is_the_same_with_smdebug_disabled(sagemaker_job: Job) -> None:
     sagemaker_job.configure(PARAMETERS, COLLECTIONS)
     off = sagemaker_job.run(SCRIPT, "get_hook", flags=MXNET_ITSELF, USE_SMDEBUG="0")
     assert sagemaker_job.is_untouched()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-# MXNet says so of a net that is hybridized with anybody's hooks on it, and of symbols.
+# MXNet warns about a hybridized net with hooks, and about symbols.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:(?s).*is being hybridized while still having:UserWarning"),
     pytest.mark.filterwarnings("ignore:Cannot decide type:UserWarning"),
@@ -101,7 +101,7 @@ class Nested(nn.Block):
 
 
 class Scaled(nn.HybridBlock):
-    """Has parameters of its own, and a constant, beside a child."""
+    """Has its own parameters and a constant, and a child."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,9 +202,7 @@ BLOCKS = [plain, known_shapes, normed, Nested, Scaled, Tied, lstm, gru, cell, In
 
 
 @pytest.mark.parametrize("make", BLOCKS)
-def test_everything_of_a_net_is_saved_as_mxnet_shows_it(
-    tmp_path: Path, make: Callable[[], Any]
-) -> None:
+def test_saved_tensors_equal_those_of_mxnet(tmp_path: Path, make: Callable[[], Any]) -> None:
     def script(watch: Watch) -> list[Any]:
         net = make()
         net.initialize(mx.init.Xavier())
@@ -229,7 +227,7 @@ HYBRID: list[tuple[Callable[[], Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("make", "options"), HYBRID)
 @pytest.mark.parametrize("when", ["before", "after", "later"])
-def test_a_hybridized_net_shows_what_is_outside_of_its_graph(
+def test_tensors_outside_the_graph_of_a_hybridized_net_are_saved(
     tmp_path: Path, make: Callable[[], Any], options: dict[str, Any], when: str
 ) -> None:
     def script(watch: Watch) -> list[Any]:
@@ -262,9 +260,7 @@ def test_a_hybridized_net_shows_what_is_outside_of_its_graph(
 
 
 @pytest.mark.parametrize("options", [{}, {"static_alloc": True, "static_shape": True}])
-def test_only_a_hybridized_child_hides_what_is_in_it(
-    tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_only_a_hybridized_child_hides_its_blocks(tmp_path: Path, options: dict[str, Any]) -> None:
     def script(watch: Watch) -> list[Any]:
         net = nn.Sequential()
         with net.name_scope():
@@ -519,7 +515,7 @@ def test_frozen_parameters_have_no_gradients_until_they_are_trained(tmp_path: Pa
 
 
 @pytest.mark.parametrize("how", ["method", "module", "heads", "twice"])
-def test_all_ways_to_run_a_backward(tmp_path: Path, how: str) -> None:
+def test_all_ways_to_run_a_backward_pass(tmp_path: Path, how: str) -> None:
     def script(watch: Watch) -> list[Any]:
         net, loss, other = plain(), SoftmaxLoss(), gluon.loss.L1Loss()
         net.initialize()
@@ -540,7 +536,7 @@ def test_all_ways_to_run_a_backward(tmp_path: Path, how: str) -> None:
             elif how == "heads":
                 autograd.backward(values, [nd.arange(4), nd.ones(4)])
             else:
-                # The gradients of a step are those of its last backward.
+                # The gradients of a step are those of its last backward pass.
                 values[0].backward(retain_graph=True)
                 values[1].backward()
             watch.saw_gradients()
@@ -550,7 +546,7 @@ def test_all_ways_to_run_a_backward(tmp_path: Path, how: str) -> None:
     check_script(script, tmp_path)
 
 
-def test_a_backward_that_a_script_imported_by_name_is_seen(tmp_path: Path) -> None:
+def test_backward_imported_by_name_is_observed(tmp_path: Path) -> None:
     """`from mxnet.autograd import backward` at the head of a script comes before any hook."""
     namespace: dict[str, Any] = {}
     exec("from mxnet.autograd import backward", namespace)
@@ -571,8 +567,8 @@ def test_a_backward_that_a_script_imported_by_name_is_seen(tmp_path: Path) -> No
     check_script(script, tmp_path)
 
 
-def test_gradients_asked_for_by_value_are_no_backward(tmp_path: Path) -> None:
-    """`autograd.grad` leaves what parameters have; a gradient penalty then goes backward."""
+def test_autograd_grad_is_not_a_backward_pass(tmp_path: Path) -> None:
+    """`autograd.grad` does not change gradients of parameters; a gradient penalty then does."""
 
     def script(watch: Watch) -> list[Any]:
         net = nn.Dense(1, in_units=5)
@@ -597,8 +593,8 @@ def test_gradients_asked_for_by_value_are_no_backward(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["after update", "before update", "by hand", "in the store"])
-def test_another_nets_backward_says_nothing_about_this_one(tmp_path: Path, when: str) -> None:
-    """A step without a backward of its own has no gradients, and a step's own are kept."""
+def test_backward_pass_of_another_net_is_ignored(tmp_path: Path, when: str) -> None:
+    """A step without its own backward pass has no gradients, and a step's own are kept."""
 
     def script(watch: Watch) -> list[Any]:
         net, other, loss = known_shapes(), perceptron(prefix="other_"), SoftmaxLoss()
@@ -607,7 +603,7 @@ def test_another_nets_backward_says_nothing_about_this_one(tmp_path: Path, when:
         watch.register(net)
         store: dict[str, Any] = {}
         if when == "in the store":
-            # Given by name, it is left out where there is one device.
+            # Passed by name, it is skipped if there is one device.
             store = {"kvstore": mx.kv.create("local"), "update_on_kvstore": True}
         trainer = sgd(net, **store)
 
@@ -625,12 +621,12 @@ def test_another_nets_backward_says_nothing_about_this_one(tmp_path: Path, when:
             if number != 1:
                 watch.backward(value)
                 for each in net.collect_params().values():
-                    # As scripts clip them; the backward of another net must not show this.
+                    # As scripts clip them; the backward pass of another net must not show this.
                     each.grad()[:] *= 0.5
                 if when != "before update":
                     update()
                     net.collect_params().zero_grad()
-            # A net that nobody registered, as a teacher or a second job of the script.
+            # A net that is not registered, such as a teacher or a second job of the script.
             with autograd.record():
                 value = loss(other(x), y)
             value.backward()
@@ -664,7 +660,7 @@ def gan(watch: Watch) -> list[Any]:
         trainers = trainers or [sgd(generator), sgd(discriminator)]
         trainers[1].step(4)
         if watch.witness:
-            # The generator had no part in that backward.
+            # The generator had no part in that backward pass.
             names = [name for name in watch.seen[watch.step] if "gradient/generator" in name]
             for name in names:
                 del watch.seen[watch.step][name]
@@ -690,7 +686,7 @@ def test_a_gan_has_a_step_for_each_forward_of_each_net(tmp_path: Path) -> None:
     assert {"generator_dense0_weight", "discriminator_dense0_weight"} <= set(seen[11])
 
 
-def test_parameters_that_a_backward_did_not_reach_have_no_gradients(tmp_path: Path) -> None:
+def test_parameters_that_a_backward_pass_did_not_reach_have_no_gradients(tmp_path: Path) -> None:
     """What they have is left from an earlier step, or was never computed."""
     seen = check_script(gan, tmp_path).watch.seen
     reached = [step for step in seen if "gradient/generator_dense0_weight" in seen[step]]
@@ -723,7 +719,7 @@ def test_several_losses_of_one_class_have_names_of_their_own(tmp_path: Path) -> 
     assert len(trial.tensor_names(collection="losses")) == 13
 
 
-def test_a_loss_inside_of_the_net_that_is_registered_too_is_saved_once(tmp_path: Path) -> None:
+def test_a_loss_inside_the_net_that_is_registered_too_is_saved_once(tmp_path: Path) -> None:
     class WithLoss(nn.Block):
         def __init__(self) -> None:
             super().__init__()
@@ -834,7 +830,7 @@ def test_a_batch_from_shared_memory_and_one_from_here_are_two_steps(tmp_path: Pa
     assert smd.create_trial(str(tmp_path)).steps() == [0, 1, 2, 3]
 
 
-def test_training_and_evaluation_are_told_apart(tmp_path: Path) -> None:
+def test_training_and_evaluation_are_distinguished(tmp_path: Path) -> None:
     def script(watch: Watch) -> list[Any]:
         net, loss = normed(), SoftmaxLoss()
         net.initialize()
@@ -875,7 +871,7 @@ def through_pickle(net: Any) -> Any:
 
 
 @pytest.mark.parametrize("make", [copy.deepcopy, through_pickle])
-def test_a_copy_of_a_hooked_net_is_another_net(tmp_path: Path, make: Callable[[Any], Any]) -> None:
+def test_copy_of_a_hooked_net_is_independent(tmp_path: Path, make: Callable[[Any], Any]) -> None:
     def script(watch: Watch) -> list[Any]:
         net, loss = known_shapes(), SoftmaxLoss()
         net.initialize()
@@ -929,7 +925,7 @@ def test_saving_loading_exporting_and_summaries(
             values.append(value)
         return [*parameters(net), *values]
 
-    # A summary is a forward too.
+    # A summary is a forward pass too.
     assert len(check_script(script, tmp_path / "run").watch.seen) == 7
     assert "Dense" in capsys.readouterr().out
 
@@ -1045,7 +1041,7 @@ def test_the_hook_may_be_flushed_anywhere_in_a_step(tmp_path: Path) -> None:
     check_script(script, tmp_path)
 
 
-def test_what_a_script_saves_is_what_it_was_when_it_was_saved(tmp_path: Path) -> None:
+def test_saved_values_are_those_at_the_time_of_the_call(tmp_path: Path) -> None:
     def script(watch: Watch) -> list[Any]:
         net, loss = known_shapes(), SoftmaxLoss()
         net.initialize()
@@ -1072,9 +1068,7 @@ def test_what_a_script_saves_is_what_it_was_when_it_was_saved(tmp_path: Path) ->
     check_script(script, tmp_path)
 
 
-def test_a_parameter_whose_rows_are_asked_for_is_passed_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_row_sparse_parameter_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """MXNet gives no data of a row-sparse parameter without the rows one wants."""
 
     class Rows(nn.Block):
@@ -1113,7 +1107,7 @@ def test_a_parameter_whose_rows_are_asked_for_is_passed_over(
 
 
 def test_a_block_may_be_registered_together_with_a_part_of_it(tmp_path: Path) -> None:
-    """Each forward of each is a step, as when they were apart; all blocks are seen."""
+    """Each forward pass of each is a step, as when they were separate; all blocks are saved."""
 
     def script(watch: Watch) -> list[Any]:
         net = normed()
@@ -1170,10 +1164,10 @@ def test_a_net_that_calls_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", [False, True])
-def test_blocks_called_outside_of_the_registered_forward_are_not_seen(
+def test_blocks_called_outside_the_registered_forward_are_not_seen(
     tmp_path: Path, failing: bool
 ) -> None:
-    """Also where the forward before ended with an exception."""
+    """Also if the previous forward pass ended with an exception."""
     net, gate = nn.Sequential(), Gate()
     with net.name_scope():
         net.add(nn.Dense(6, in_units=5), gate)
@@ -1217,7 +1211,7 @@ def test_a_mode_set_within_a_step_is_that_of_the_next(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["remove", "close"])
 @pytest.mark.parametrize("when", ["between", "after forward", "after backward"])
-def test_a_hook_taken_off_leaves_the_net_as_it_was(tmp_path: Path, how: str, when: str) -> None:
+def test_removed_hook_restores_the_net(tmp_path: Path, how: str, when: str) -> None:
     before = nd.NDArray.backward, autograd.backward
     net, loss = known_shapes(), SoftmaxLoss()
     net.initialize()
@@ -1245,7 +1239,7 @@ def test_a_hook_taken_off_leaves_the_net_as_it_was(tmp_path: Path, how: str, whe
     assert smd.create_trial(str(tmp_path)).steps() == [0, 1]
 
 
-def test_two_hooks_watch_one_net_and_one_follows_another(tmp_path: Path) -> None:
+def test_two_hooks_observe_one_net_and_one_follows_another(tmp_path: Path) -> None:
     def script(watch: Watch) -> list[Any]:
         net, loss = normed(), SoftmaxLoss()
         net.initialize()
@@ -1294,7 +1288,7 @@ def test_a_dropped_net_and_hook_leave_nothing_in_mxnet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 2])
-def test_after_an_exception_in_the_forward_the_next_steps_are_right(
+def test_after_an_exception_in_the_forward_pass_the_next_steps_are_right(
     tmp_path: Path, at: int
 ) -> None:
     def script(watch: Watch) -> list[Any]:
@@ -1321,7 +1315,7 @@ def test_after_an_exception_in_the_forward_the_next_steps_are_right(
     assert "sequential0_dense1_output_0" not in seen[at]
 
 
-def test_an_exception_in_the_backward_is_the_scripts_own(tmp_path: Path) -> None:
+def test_an_exception_in_the_backward_pass_is_the_scripts_own(tmp_path: Path) -> None:
     def script(watch: Watch) -> list[Any]:
         net, loss = known_shapes(), SoftmaxLoss()
         net.initialize()
@@ -1342,7 +1336,7 @@ def test_an_exception_in_the_backward_is_the_scripts_own(tmp_path: Path) -> None
     assert not any(name.startswith("gradient/") for name in seen[1])
 
 
-# ---- schedules and what is asked for
+# ---- save schedules and collections
 
 
 def test_schedules_reductions_and_collections(tmp_path: Path) -> None:
@@ -1405,7 +1399,7 @@ def test_a_step_with_a_nan_is_saved_with_the_values_it_had(tmp_path: Path, watch
     assert_saved(smd.create_trial(str(tmp_path)), {step: seen[step] for step in (3, 4)})
 
 
-def test_a_nan_in_the_first_of_two_backwards_saves_the_gradients_of_the_last(
+def test_nan_in_the_first_of_two_backward_passes_saves_the_gradients_of_the_last(
     tmp_path: Path,
 ) -> None:
     """Of each tensor a step has one value."""
@@ -1472,7 +1466,7 @@ def test_another_library_observes_backward_passes_too(
 
 @pytest.fixture(autouse=True)
 def mxnet_as_it_was() -> Iterator[None]:
-    """A test leaves neither a replaced backward nor another array mode."""
+    """A test leaves neither a replaced backward function nor another array mode."""
     before = nd.NDArray.backward, autograd.backward
     yield
     mx.npx.reset_np()

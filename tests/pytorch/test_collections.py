@@ -109,7 +109,7 @@ def test_the_names_saved(tmp_path: Path, options: dict[str, Any], expected: list
         ("losses", ["[Ll]oss_(?!input).*output"], LOSSES),
     ],
 )
-def test_the_collections_a_hook_begins_with(
+def test_default_collections(
     tmp_path: Path, name: str, regexes: list[str], members: list[str]
 ) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY, include_collections="all")
@@ -120,7 +120,7 @@ def test_the_collections_a_hook_begins_with(
         assert trial.tensor_names(collection=name) == sorted(members)
 
 
-def test_a_collection_of_the_users_own(tmp_path: Path) -> None:
+def test_custom_collection(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY, include_collections=["mine"])
     hook.get_collection("mine").include(["relu_output", "fc1_input"])
     trial = train(hook)
@@ -150,7 +150,7 @@ def test_only_a_collection_can_be_added(tmp_path: Path, value: Any) -> None:
         smd.Hook(tmp_path).add_collection(value)
 
 
-def test_asking_for_a_collection_makes_it_unless_told_otherwise(tmp_path: Path) -> None:
+def test_get_collection_creates_by_default(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path)
     with pytest.raises(SMDebugError, match="weight"):
         hook.get_collection("weigths", create=False)
@@ -161,16 +161,14 @@ def test_asking_for_a_collection_makes_it_unless_told_otherwise(tmp_path: Path) 
     assert hook.get_collection("bias") is hook.get_collection("biases")
 
 
-def test_an_excluded_tensor_is_left_out(tmp_path: Path) -> None:
+def test_excluded_tensor_is_not_saved(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY, include_collections="weights")
     hook.get_collection("weights").exclude("fc1")
     assert train(hook).tensor_names() == [*LOSSES, "Net_fc2.weight"]
 
 
 @pytest.mark.parametrize("name", ["mine", "inputs"])
-def test_a_collection_without_contents_is_refused_at_the_first_forward(
-    tmp_path: Path, name: str
-) -> None:
+def test_empty_collection_is_rejected_at_the_first_forward_pass(tmp_path: Path, name: str) -> None:
     hook = smd.Hook(tmp_path)
     hook.get_collection(name)
     model = Net()
@@ -179,7 +177,7 @@ def test_a_collection_without_contents_is_refused_at_the_first_forward(
         model(torch.ones(1, 4))
 
 
-def test_an_included_collection_nobody_filled_is_refused_at_the_first_forward(
+def test_included_empty_collection_is_rejected_at_the_first_forward_pass(
     tmp_path: Path,
 ) -> None:
     hook = smd.Hook(tmp_path, include_collections=["relus"])
@@ -192,7 +190,7 @@ def test_an_included_collection_nobody_filled_is_refused_at_the_first_forward(
 # ---- when
 
 
-def test_end_step_0_switches_losses_off(tmp_path: Path) -> None:
+def test_end_step_0_disables_losses(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY, include_collections="weights")
     hook.get_collection("losses").save_config = OFF
     assert train(hook, 3).tensor_names() == WEIGHTS
@@ -208,7 +206,7 @@ def test_a_hook_that_saves_nothing_at_all(tmp_path: Path) -> None:
     assert hook.last_saved_step is None
 
 
-def test_collections_have_schedules_of_their_own(tmp_path: Path) -> None:
+def test_collections_have_their_own_save_schedules(tmp_path: Path) -> None:
     names = ["weights", "gradients", "relu"]
     hook = smd.Hook(
         tmp_path, save_config=smd.SaveConfig(save_interval=4), include_collections=names
@@ -268,7 +266,7 @@ def test_a_collection_kept_by_the_user_may_change_before_the_first_step(tmp_path
 # ---- what of them
 
 
-def test_collections_have_reductions_of_their_own(tmp_path: Path) -> None:
+def test_collections_have_their_own_reductions(tmp_path: Path) -> None:
     names = ["weights", "biases", "gradients", "shapes"]
     hook = smd.Hook(
         tmp_path, save_config=EVERY, include_collections=names,
@@ -300,7 +298,7 @@ def test_collections_have_reductions_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
-def test_a_tensor_of_several_collections_is_saved_once_with_what_all_of_them_ask(
+def test_tensor_of_several_collections_is_saved_once_with_all_reductions(
     tmp_path: Path, format: str
 ) -> None:
     hook = smd.Hook(
@@ -322,7 +320,7 @@ def test_a_tensor_of_several_collections_is_saved_once_with_what_all_of_them_ask
     assert len(table) == len({(row["step"], row["tensor"]) for row in table})
 
 
-def test_reductions_without_a_name_save_nothing_of_a_tensor(tmp_path: Path) -> None:
+def test_empty_reductions_save_nothing(tmp_path: Path) -> None:
     hook = smd.Hook(
         tmp_path, save_config=EVERY, save_all=True, reduction_config=smd.ReductionConfig()
     )
@@ -352,7 +350,7 @@ def test_the_collections_file_has_every_collection_resolved(tmp_path: Path, form
 
 
 class Late(nn.Module):
-    """Calls one of its parts only from its third forward on."""
+    """Calls one of its parts only from its third forward pass on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -517,13 +515,13 @@ def test_an_added_module_brings_its_parameters_and_outputs(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("value", [7, torch.ones(2), [torch.ones(2)], ["a", 7], [None]])
-def test_what_has_no_name_cannot_be_added(tmp_path: Path, value: Any) -> None:
+def test_objects_without_a_name_cannot_be_added(tmp_path: Path, value: Any) -> None:
     with pytest.raises(SMDebugTypeError, match="mine"):
         smd.Collection("mine").add(value)
 
 
 @pytest.mark.parametrize("what", ["module", "parameter"])
-def test_what_is_not_part_of_a_registered_module_is_refused_at_the_first_forward(
+def test_parts_of_unregistered_modules_are_rejected_at_the_first_forward_pass(
     tmp_path: Path, what: str
 ) -> None:
     stranger = nn.Linear(7, 5)

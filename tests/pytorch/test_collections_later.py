@@ -72,18 +72,18 @@ def test_gradients_are_included_later(tmp_path: Path) -> None:
         ("lossess", "losses"),
     ],
 )
-def test_a_misspelt_name_is_refused_where_the_hook_is_made(
+def test_misspelled_name_is_rejected_when_the_hook_is_created(
     tmp_path: Path, misspelt: str, meant: str
 ) -> None:
     with pytest.raises(SMDebugValueError, match=f"{misspelt}.*{meant}"):
         smd.Hook(tmp_path, include_collections=["weights", misspelt])
 
 
-def test_the_older_name_of_biases_is_no_mistake(tmp_path: Path) -> None:
+def test_older_name_of_biases_is_accepted(tmp_path: Path) -> None:
     assert "biases" in smd.Hook(tmp_path, include_collections=["bias"]).include_collections
 
 
-def test_a_collection_prepared_before_the_hook_is_no_mistake(tmp_path: Path) -> None:
+def test_collection_prepared_before_the_hook_is_accepted(tmp_path: Path) -> None:
     smd.get_collection("weight").include("0_output")
     hook = smd.Hook(tmp_path, save_config=EVERY, include_collections=["weight"])
     hook.register_module(model := make_model())
@@ -102,7 +102,7 @@ def test_a_collection_may_get_its_tensors_later(tmp_path: Path) -> None:
     assert smd.create_trial(tmp_path).tensor_names() == ["0_output_0"]
 
 
-def test_a_collection_that_is_still_empty_is_refused_at_the_first_step(tmp_path: Path) -> None:
+def test_a_collection_that_is_still_empty_is_rejected_at_the_first_step(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path, include_collections=["attention"])
     hook.register_module(model := make_model())
     with pytest.raises(InvalidCollectionConfiguration, match="attention"):

@@ -1,4 +1,4 @@
-"""The demo runs, tells what it should, and stops when it is told to."""
+"""The demo runs, prints what it should, and stops on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, run(folder, "--steps", "60")
 
 
-def test_says_which_network_does_not_learn_and_why(printed: tuple[Path, str]) -> None:
+def test_output_names_the_network_that_does_not_learn(printed: tuple[Path, str]) -> None:
     _, text = printed
     sentences = " ".join(text.split())
     # The sixth layer lies at the threshold: processors round differently.
@@ -30,13 +30,13 @@ def test_says_which_network_does_not_learn_and_why(printed: tuple[Path, str]) ->
     assert "relu network: no gradient vanishes" in sentences
 
 
-def test_draws_within_eighty_columns(printed: tuple[Path, str]) -> None:
+def test_output_fits_eighty_columns(printed: tuple[Path, str]) -> None:
     _, text = printed
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "Loss over the training steps" in text
 
 
-def test_says_where_everything_is(printed: tuple[Path, str]) -> None:
+def test_output_names_all_locations(printed: tuple[Path, str]) -> None:
     folder, text = printed
     for name in ("sigmoid", "relu", "demo.png"):
         path = Path("runs", "demo", name)
@@ -44,7 +44,7 @@ def test_says_where_everything_is(printed: tuple[Path, str]) -> None:
         assert (folder / path).exists()
 
 
-def test_the_picture_is_one(printed: tuple[Path, str]) -> None:
+def test_figure_is_an_image(printed: tuple[Path, str]) -> None:
     folder, _ = printed
     picture = image.imread(folder / "runs/demo/demo.png")
     height, width, _ = picture.shape
@@ -54,14 +54,14 @@ def test_the_picture_is_one(printed: tuple[Path, str]) -> None:
     assert 0.01 < (picture[:, :, :3].min(axis=2) < 0.8).mean() < 0.5
 
 
-def test_a_second_run_leaves_the_first_alone(printed: tuple[Path, str]) -> None:
+def test_second_run_does_not_change_the_first(printed: tuple[Path, str]) -> None:
     folder, _ = printed
     before = (folder / "runs/demo/demo.png").stat().st_mtime_ns
     assert "runs/demo-2/demo.png" in run(folder, "--steps", "20")
     assert (folder / "runs/demo/demo.png").stat().st_mtime_ns == before
 
 
-def test_an_interrupt_is_clean(tmp_path: Path) -> None:
+def test_interrupt_exits_cleanly(tmp_path: Path) -> None:
     with started(tmp_path, "demo", "run", "--steps", "1000000") as demo:
         assert demo.stdout is not None
         began = any("learn to tell" in line for line in iter(demo.stdout.readline, ""))

@@ -1,4 +1,4 @@
-"""Two trainings that go apart: the first difference is where they do."""
+"""Two training runs that diverge: the first difference is where they do."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def train(place: Path, seed: int = 0, changed_after: int | None = None) -> Trial
     return create_trial(place, wait_seconds=0)
 
 
-def test_trainings(tmp_path: Path) -> None:
+def test_training_runs(tmp_path: Path) -> None:
     first = train(tmp_path / "a")
     same = compare_runs(first, train(tmp_path / "b"), rtol=0.0, atol=0.0)
     assert same.first is None

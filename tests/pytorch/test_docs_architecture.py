@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SOURCE = f"{ROOT / 'src' / 'smdebug'}/"
 
 
-def test_the_functions_of_one_gradient(tmp_path: Path) -> None:
+def test_functions_that_handle_one_gradient(tmp_path: Path) -> None:
     listed = re.findall(r"^\d+\. `([^`]+)`", text_of("ARCHITECTURE.md"), re.MULTILINE)
     calls: list[tuple[bool, str]] = []
     main = threading.current_thread()

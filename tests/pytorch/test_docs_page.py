@@ -48,7 +48,7 @@ def test_page_of_object_stores(tmp_path: Path, bucket: str) -> None:
     run(program("docs/object_storage.md", "pytorch"), tmp_path)
 
 
-def test_page_about_interrupted_jobs(tmp_path: Path) -> None:
+def test_resume_page(tmp_path: Path) -> None:
     run(program("docs/resume.md", "pytorch"), tmp_path)
     assert written(tmp_path) == {"spot", "rewind", "directory"}
 

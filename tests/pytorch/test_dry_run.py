@@ -35,7 +35,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
-def test_nothing_at_all_is_on_disk(tmp_path: Path, format: str) -> None:
+def test_dry_run_writes_nothing_to_disk(tmp_path: Path, format: str) -> None:
     hook = smd.Hook(tmp_path / "run", save_all=True, save_config=EVERY, dry_run=True, format=format)
     assert hook.dry_run
     train(hook)
@@ -43,7 +43,7 @@ def test_nothing_at_all_is_on_disk(tmp_path: Path, format: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_finished_run_is_no_obstacle_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_dry_run_in_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     make_run(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     with smd.Hook(tmp_path, save_all=True, save_config=EVERY, dry_run=True) as hook:
@@ -86,7 +86,7 @@ def test_many_names_are_not_all_shown(tmp_path: Path, caplog: pytest.LogCaptureF
     assert "and 30 more" in line
 
 
-def test_steps_that_save_nothing_are_not_spoken_of(
+def test_steps_that_save_nothing_are_not_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = nn.Linear(2, 2)
@@ -98,7 +98,7 @@ def test_steps_that_save_nothing_are_not_spoken_of(
     assert lines(caplog) == []
 
 
-def test_the_numbers_are_those_of_a_real_run(tmp_path: Path) -> None:
+def test_numbers_in_the_docs_are_those_of_a_real_run(tmp_path: Path) -> None:
     found: list[Any] = []
     for dry_run in (True, False):
         hook = smd.Hook(tmp_path / "run", save_all=True, save_config=EVERY, dry_run=dry_run)

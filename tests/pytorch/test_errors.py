@@ -1,4 +1,4 @@
-"""When saving fails: training goes on, or is told, as the user asked."""
+"""When saving fails: training continues, or an error is raised, as configured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY = smd.SaveConfig(save_interval=1)
 
 
 def in_the_way(out_dir: Path, folder: str = "events") -> Path:
-    """A directory in which no such folder can be made: a file stands where it would be."""
+    """A directory that cannot be created: a file has its path."""
     out_dir.mkdir(exist_ok=True)
     (out_dir / folder).write_text("in the way")
     return out_dir
@@ -60,7 +60,7 @@ def errors_in(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 @pytest.mark.parametrize("format", ["v1", "v2"])
 @pytest.mark.parametrize("flush", [True, False], ids=["flush", "no-flush"])
 @pytest.mark.parametrize("folder", ["events", "index", "collections"])
-def test_training_does_not_notice_that_nothing_can_be_saved(
+def test_training_is_not_affected_if_nothing_can_be_saved(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, format: str, flush: bool, folder: str
 ) -> None:
     out_dir = in_the_way(tmp_path / "run", folder)
@@ -78,9 +78,7 @@ def test_training_does_not_notice_that_nothing_can_be_saved(
     assert hook.closed
 
 
-def test_the_log_says_which_steps_were_lost(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_lost_steps_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hook = smd.Hook(tmp_path / "run", save_all=True, save_config=EVERY, flush_seconds=1000)
     torch.manual_seed(0)
     model = nn.Linear(3, 1)
@@ -89,7 +87,7 @@ def test_the_log_says_which_steps_were_lost(
         model(torch.ones(1, 3)).sum().backward()
         if number == 1:
             hook.flush()
-            # The directory is gone, and a file stands in its place.
+            # The directory is gone, and a file has its path.
             (tmp_path / "run").rename(tmp_path / "elsewhere")
             (tmp_path / "run").write_text("in the way")
     hook.close()
@@ -114,7 +112,7 @@ def test_a_directory_that_cannot_be_made_is_a_failure_like_others(
     assert (tmp_path / "file").read_text() == "in the way"
 
 
-def test_scalars_after_a_failure_are_passed_over(
+def test_scalars_after_a_failure_are_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = smd.Hook(in_the_way(tmp_path / "run"), save_all=True, save_config=EVERY)
@@ -128,13 +126,13 @@ def test_scalars_after_a_failure_are_passed_over(
     assert len(errors_in(caplog)) == 1
 
 
-def test_asked_to_the_hook_raises_in_training(tmp_path: Path) -> None:
+def test_on_error_raise_raises_in_training(tmp_path: Path) -> None:
     hook = smd.Hook(
         in_the_way(tmp_path / "run"), save_all=True, save_config=EVERY, on_error="raise"
     )
     with pytest.raises(WriteFailed, match="could not write"):
         training(hook, flush=True)
-    # Said once: training may catch it and go on.
+    # Raised once: training may catch it and continue.
     training(hook, flush=True)
     hook.close()
 
@@ -150,7 +148,7 @@ def test_without_a_flush_the_failure_is_raised_by_close_at_the_latest(tmp_path: 
     assert hook.closed
 
 
-def test_in_a_block_the_failure_is_raised_at_its_end(tmp_path: Path) -> None:
+def test_failure_is_raised_at_the_end_of_a_with_block(tmp_path: Path) -> None:
     def block() -> None:
         out_dir = in_the_way(tmp_path / "run")
         with smd.Hook(out_dir, save_all=True, save_config=EVERY, on_error="raise") as hook:
@@ -160,7 +158,7 @@ def test_in_a_block_the_failure_is_raised_at_its_end(tmp_path: Path) -> None:
         block()
 
 
-def test_the_scripts_own_exception_is_the_one_to_be_seen(
+def test_exception_of_the_script_is_not_hidden(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def block() -> None:
@@ -175,7 +173,7 @@ def test_the_scripts_own_exception_is_the_one_to_be_seen(
 
 
 class Odd(torch.Tensor):
-    """A tensor that cannot be copied; training never asks for that."""
+    """A tensor that cannot be copied; training never copies it."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -211,7 +209,7 @@ def test_an_exception_in_a_callback_stays_in_the_hook(
     assert error.exc_info is not None
 
 
-def test_asked_to_an_exception_in_a_callback_is_raised_by_the_next_step(tmp_path: Path) -> None:
+def test_on_error_raise_raises_callback_errors_at_the_next_step(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path, save_all=True, save_config=EVERY, on_error="raise")
     model = OddOutput()
     hook.register_module(model)
@@ -223,7 +221,7 @@ def test_asked_to_an_exception_in_a_callback_is_raised_by_the_next_step(tmp_path
 
 
 @pytest.mark.parametrize("on_error", ["warn", "raise"])
-def test_a_bad_configuration_is_raised_whatever_was_asked(tmp_path: Path, on_error: str) -> None:
+def test_invalid_configuration_raises_with_any_on_error(tmp_path: Path, on_error: str) -> None:
     hook = smd.Hook(tmp_path, on_error=on_error, include_collections="mine")
     model = nn.Linear(2, 2)
     hook.register_module(model)

@@ -1,4 +1,4 @@
-"""Every example for PyTorch, and that of the README, runs as it stands."""
+"""Every example for PyTorch, and that of the README, runs unchanged."""
 
 from __future__ import annotations
 

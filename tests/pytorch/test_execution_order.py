@@ -43,7 +43,7 @@ def check(names: list[str]) -> None:
         "CrossEntropyLoss_output_0",
     ]  # fmt: skip
     assert between[0] == "Sequential_input_0"
-    # Autograd goes backwards: the last layer's gradients come first.
+    # Autograd starts at the end: the gradients of the last layer come first.
     layers = [name.removeprefix("gradient/Sequential_").partition(".")[0] for name in gradients]
     assert layers == ["2", "2", "0", "0"]
 
@@ -58,7 +58,7 @@ def test_reductions(tmp_path: Path) -> None:
     check(names_in_order(tmp_path))
 
 
-def test_what_a_user_saves_is_where_it_was_saved(tmp_path: Path) -> None:
+def test_user_values_are_saved_at_the_step_of_the_call(tmp_path: Path) -> None:
     model = torch.nn.Linear(2, 2)
     with Hook(
         tmp_path, include_collections=["weights", "gradients"],

@@ -55,7 +55,7 @@ def net() -> Net:
 
 
 def step(model: nn.Module, loss: nn.Module | None = None, seed: int = 0) -> torch.Tensor:
-    """One forward and backward."""
+    """One forward and backward pass."""
     generator = torch.Generator().manual_seed(seed)
     output = model(torch.randn(5, 4, generator=generator))
     value: torch.Tensor = output.square().mean()
@@ -97,7 +97,7 @@ def trained(hook: smd.Hook, model: nn.Module, steps: int = 3) -> Trial:
 # ---- the constructor
 
 
-def test_the_arguments_stand_in_the_order_of_smdebug_1() -> None:
+def test_arguments_are_in_the_order_of_smdebug_1() -> None:
     parameters = list(inspect.signature(smd.Hook).parameters.values())
     assert [(each.name, each.default) for each in parameters[:10]] == [
         ("out_dir", None),
@@ -116,13 +116,13 @@ def test_the_arguments_stand_in_the_order_of_smdebug_1() -> None:
     }
 
 
-def test_the_constructor_makes_no_file(tmp_path: Path) -> None:
+def test_constructor_creates_no_file(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path / "run", save_all=True)
     assert list(tmp_path.iterdir()) == []
     assert smd.get_hook() is hook
 
 
-def test_attributes_say_what_was_asked_for(tmp_path: Path) -> None:
+def test_attributes_return_the_arguments(tmp_path: Path) -> None:
     reductions = smd.ReductionConfig(["min"])
     hook = smd.Hook(
         str(tmp_path),
@@ -158,7 +158,7 @@ def test_attributes_say_what_was_asked_for(tmp_path: Path) -> None:
     assert hook.module_set == set()
 
 
-def test_a_hook_told_nothing_saves_losses_every_500_steps(tmp_path: Path) -> None:
+def test_default_hook_saves_losses_every_500_steps(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path)
     assert hook.include_collections == {"losses"}
     assert hook.has_default_configuration()
@@ -176,7 +176,7 @@ def test_the_home_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert smd.Hook("~/run").out_dir == str(tmp_path / "run")
 
 
-def test_without_a_place_to_save_to_there_is_no_hook() -> None:
+def test_hook_requires_an_out_dir() -> None:
     with pytest.raises(SMDebugRuntimeError, match="out_dir"):
         smd.Hook()
     with pytest.raises(RuntimeError):
@@ -206,7 +206,7 @@ def test_without_a_place_to_save_to_there_is_no_hook() -> None:
     ],
     ids=str,
 )
-def test_an_argument_that_makes_no_sense_is_refused_by_name(
+def test_invalid_argument_is_rejected_by_name(
     tmp_path: Path, arguments: dict[str, Any], kind: type[Exception]
 ) -> None:
     with pytest.raises(kind, match=next(iter(arguments))):
@@ -215,7 +215,7 @@ def test_an_argument_that_makes_no_sense_is_refused_by_name(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_with_a_finished_run_is_refused(tmp_path: Path, net: Net) -> None:
+def test_a_directory_with_a_finished_run_is_rejected(tmp_path: Path, net: Net) -> None:
     trained(smd.Hook(tmp_path), net)
     before = files_under(tmp_path)
     with pytest.raises(SMDebugRuntimeError, match="already contains a finished run") as caught:
@@ -224,20 +224,20 @@ def test_a_directory_with_a_finished_run_is_refused(tmp_path: Path, net: Net) ->
     assert files_under(tmp_path) == before
 
 
-def test_a_directory_with_a_finished_run_of_format_v1_is_refused(tmp_path: Path) -> None:
+def test_a_directory_with_a_finished_run_of_format_v1_is_rejected(tmp_path: Path) -> None:
     make_run(tmp_path, format="v1")
     with pytest.raises(SMDebugRuntimeError, match="already contains a finished run"):
         smd.Hook(tmp_path)
 
 
-def test_a_directory_with_other_files_is_taken(tmp_path: Path, net: Net) -> None:
+def test_directory_with_other_files_is_accepted(tmp_path: Path, net: Net) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     trial = trained(smd.Hook(tmp_path), net)
     assert trial.tensor_names() == ["MSELoss_output_0"]
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_a_run_without_an_end_goes_on(tmp_path: Path, net: Net) -> None:
+def test_run_without_end_marker_is_resumed(tmp_path: Path, net: Net) -> None:
     make_run(tmp_path, steps=[0, 1], end=False)
     trial = trained(smd.Hook(tmp_path, save_config=smd.SaveConfig(save_steps=[2])), net)
     assert trial.steps() == [0, 1, 2]
@@ -251,7 +251,7 @@ def test_the_older_name_is_the_same_class() -> None:
 # ---- inside SageMaker
 
 
-def test_in_sagemaker_there_is_a_place_to_save_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sagemaker_job_has_a_default_out_dir(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINING_JOB_NAME", "job")
     assert smd.Hook(dry_run=True).out_dir == DEFAULT_SAGEMAKER_OUTDIR == "/opt/ml/output/tensors"
 
@@ -301,7 +301,7 @@ def test_the_format_comes_from_the_argument_else_from_the_environment(
 # ---- the hook of the process
 
 
-def test_the_process_knows_its_last_hook(tmp_path: Path) -> None:
+def test_get_hook_returns_the_last_hook(tmp_path: Path) -> None:
     assert smd.get_hook() is None
     first = smd.Hook(tmp_path / "a")
     second = smd.Hook(tmp_path / "b")
@@ -312,7 +312,7 @@ def test_the_process_knows_its_last_hook(tmp_path: Path) -> None:
     assert smd.get_hook() is None
 
 
-def test_a_hook_of_another_framework_is_forgotten(tmp_path: Path) -> None:
+def test_hook_of_another_framework_is_unset(tmp_path: Path) -> None:
     other = BaseHook(tmp_path)
     assert current_hook() is other
     assert smd.get_hook() is None
@@ -328,7 +328,7 @@ def test_only_a_hook_can_be_the_hook_of_the_process(value: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "false", "No", "off"])
-def test_the_environment_switches_get_hook_off(
+def test_environment_disables_get_hook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setenv("USE_SMDEBUG", text)
@@ -360,7 +360,7 @@ def write_job(path: Path, run: Path) -> Path:
     return path
 
 
-def test_a_job_file_describes_the_hook(tmp_path: Path, net: Net) -> None:
+def test_a_json_config_describes_the_hook(tmp_path: Path, net: Net) -> None:
     run = tmp_path / "run"
     hook = smd.Hook.create_from_json_file(write_job(tmp_path / "job.json", run))
     assert isinstance(hook, smd.Hook)
@@ -376,7 +376,7 @@ def test_a_job_file_describes_the_hook(tmp_path: Path, net: Net) -> None:
     assert trial.collection("tops").include_regex == ["fc2_output"]
 
 
-def test_get_hook_makes_a_hook_of_the_job_file_the_environment_names(
+def test_get_hook_creates_a_hook_from_the_json_config_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_job(tmp_path / "job.json", tmp_path / "run")
@@ -388,7 +388,7 @@ def test_get_hook_makes_a_hook_of_the_job_file_the_environment_names(
     assert smd.get_hook() is hook
 
 
-def test_get_hook_takes_the_path_of_a_job_file_and_passes_over_it_once_there_is_a_hook(
+def test_get_hook_ignores_its_json_config_once_there_is_a_hook(
     tmp_path: Path,
 ) -> None:
     first = write_job(tmp_path / "job.json", tmp_path / "run")
@@ -398,11 +398,11 @@ def test_get_hook_takes_the_path_of_a_job_file_and_passes_over_it_once_there_is_
     assert smd.get_hook(second, True) is hook
 
 
-def test_get_hook_returns_none_without_a_job_file(tmp_path: Path) -> None:
+def test_get_hook_returns_none_without_a_json_config(tmp_path: Path) -> None:
     assert smd.get_hook(str(tmp_path / "none.json"), create_if_not_exists=True) is None
 
 
-def test_a_missing_job_file_is_an_error_of_create_from_json_file(
+def test_create_from_json_file_raises_for_a_missing_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(FileNotFoundError):
@@ -412,7 +412,7 @@ def test_a_missing_job_file_is_an_error_of_create_from_json_file(
         smd.Hook.create_from_json_file()
 
 
-def test_a_job_file_that_makes_no_sense_is_an_error_of_get_hook_too(tmp_path: Path) -> None:
+def test_get_hook_raises_for_an_invalid_json_config(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     path.write_text(json.dumps({"LocalPath": str(tmp_path), "HookParameters": {"save_all": "no"}}))
     with pytest.raises(SMDebugValueError, match="save_all"):
@@ -443,7 +443,7 @@ def test_prepared_collections_can_hold_modules_and_parameters(tmp_path: Path, ne
     assert trial.tensor_names(collection="mine") == ["Net_fc1.bias", "relu_output_0"]
 
 
-def test_with_a_hook_the_functions_of_the_module_are_about_its_collections(tmp_path: Path) -> None:
+def test_module_functions_use_the_collections_of_the_hook(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path)
     smd.get_collection("relu").include("relu_output")
     smd.add_to_default_collection("a")
@@ -452,7 +452,7 @@ def test_with_a_hook_the_functions_of_the_module_are_about_its_collections(tmp_p
     assert smd.get_collections() == hook.get_collections()
 
 
-def test_reset_collections_forgets_what_was_prepared(tmp_path: Path) -> None:
+def test_reset_collections_drops_prepared_collections(tmp_path: Path) -> None:
     smd.get_collection("relu").include("relu_output")
     smd.reset_collections()
     assert "relu" not in smd.Hook(tmp_path).get_collections()
@@ -473,7 +473,7 @@ def test_only_a_module_can_be_registered(tmp_path: Path, value: Any) -> None:
     assert not hook.has_registered_loss_module
 
 
-def test_a_registered_module_is_known_with_its_parts(tmp_path: Path, net: Net) -> None:
+def test_is_registered_includes_inner_modules(tmp_path: Path, net: Net) -> None:
     hook, loss = smd.Hook(tmp_path), nn.MSELoss()
     hook.register_hook(net)
     hook.register_hook(loss)
@@ -520,9 +520,7 @@ def test_each_registered_root_counts_its_own_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["remove", "with", "hook", "close"])
-def test_a_removed_hook_leaves_the_model_as_it_was_found(
-    tmp_path: Path, net: Net, how: str
-) -> None:
+def test_removed_hook_restores_the_model(tmp_path: Path, net: Net, how: str) -> None:
     loss = nn.MSELoss()
     before = {name: dict(vars(module)) for name, module in net.named_modules()}
     hook = smd.Hook(tmp_path, save_all=True, save_config=EVERY)
@@ -554,7 +552,7 @@ def test_a_removed_hook_leaves_the_model_as_it_was_found(
     assert hook.step == saved == 0
 
 
-def test_the_users_own_hooks_stay(tmp_path: Path, net: Net) -> None:
+def test_hooks_of_the_user_are_kept(tmp_path: Path, net: Net) -> None:
     seen: list[str] = []
     net.fc1.register_forward_hook(lambda *_: seen.append("forward"))
     net.fc1.weight.register_hook(lambda _: seen.append("gradient"))
@@ -566,7 +564,7 @@ def test_the_users_own_hooks_stay(tmp_path: Path, net: Net) -> None:
     assert seen == ["forward", "gradient"] * 2
 
 
-def test_a_removed_module_can_be_registered_again_and_goes_on_counting(
+def test_removed_module_can_be_registered_again_and_continues_the_count(
     tmp_path: Path, net: Net
 ) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY, include_collections="biases")
@@ -579,7 +577,7 @@ def test_a_removed_module_can_be_registered_again_and_goes_on_counting(
     assert smd.create_trial(hook.out_dir).tensor("Net_fc1.bias").steps() == [0, 1]
 
 
-def test_a_copy_or_a_pickle_of_a_watched_model_is_another_model(tmp_path: Path, net: Net) -> None:
+def test_copy_or_pickle_of_an_observed_model_is_independent(tmp_path: Path, net: Net) -> None:
     hook = smd.Hook(tmp_path, save_all=True, save_config=EVERY)
     hook.register_module(net)
     step(net)
@@ -603,7 +601,7 @@ def test_close_marks_the_end_once(tmp_path: Path, net: Net) -> None:
     assert {each: (tmp_path / each).stat().st_mtime_ns for each in files_under(tmp_path)} == before
 
 
-def test_a_hook_is_closed_at_the_end_of_its_block(tmp_path: Path, net: Net) -> None:
+def test_hook_is_closed_at_the_end_of_its_with_block(tmp_path: Path, net: Net) -> None:
     with smd.Hook(tmp_path) as hook:
         hook.register_module(net)
         step(net)
@@ -625,7 +623,7 @@ def test_the_exception_of_the_script_leaves_the_block_and_the_run_is_complete(
     assert smd.create_trial(tmp_path).tensor("Net_fc1.weight").steps() == [0]
 
 
-def test_nothing_is_saved_after_close_and_nothing_breaks(tmp_path: Path, net: Net) -> None:
+def test_after_close_nothing_is_saved_and_training_continues(tmp_path: Path, net: Net) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY, save_all=True)
     trial = trained(hook, net, steps=2)
     before = files_under(tmp_path)
@@ -663,7 +661,7 @@ def test_losses_without_a_step_are_warned_of_once(
     assert caplog.text.count("no forward pass of the registered Net was seen") == 1
 
 
-def test_close_logs_one_line_of_what_it_cost(
+def test_close_logs_the_overhead_on_one_line(
     tmp_path: Path, net: Net, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "smdebug.hook"):
@@ -677,7 +675,7 @@ def test_close_logs_one_line_of_what_it_cost(
 
 
 @pytest.mark.parametrize("value", ["TRAIN", "train", 1, None])
-def test_a_mode_is_one_of_the_modes(tmp_path: Path, value: Any) -> None:
+def test_invalid_mode_is_rejected(tmp_path: Path, value: Any) -> None:
     with pytest.raises(SMDebugValueError, match="mode"):
         smd.Hook(tmp_path).set_mode(value)
 
@@ -705,11 +703,11 @@ def test_modes_count_their_own_steps(tmp_path: Path, net: Net) -> None:
     assert trial.mode_modestep(7) == (EVAL, 2)
     assert trial.global_step(EVAL, 1) == 6
     assert trial.tensor("Net_fc1.bias").steps(EVAL) == [0, 1, 2]
-    # Backward ran in every mode.
+    # The backward pass ran in every mode.
     assert trial.tensor("gradient/Net_fc1.bias").steps() == [0, 1, 2, 4]
 
 
-def test_a_mode_begins_to_count_before_its_first_step(tmp_path: Path) -> None:
+def test_steps_of_a_mode_start_at_minus_one(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path)
     assert hook.mode_steps == {GLOBAL: -1}
     hook.set_mode(EVAL)
@@ -737,7 +735,7 @@ def test_schedules_are_about_the_steps_of_their_mode(tmp_path: Path, net: Net) -
     assert trial.modes() == [TRAIN, EVAL]
 
 
-def test_a_mode_the_schedule_leaves_open_has_the_default(tmp_path: Path, net: Net) -> None:
+def test_mode_without_save_config_has_the_default(tmp_path: Path, net: Net) -> None:
     schedule = {TRAIN: smd.SaveConfigMode(save_interval=1)}
     hook = smd.Hook(tmp_path, save_config=schedule, include_collections="weights")
     hook.register_module(net)
@@ -750,7 +748,7 @@ def test_a_mode_the_schedule_leaves_open_has_the_default(tmp_path: Path, net: Ne
     assert trial.steps(EVAL) == [0]
 
 
-def test_should_save_tells_what_the_present_step_saves(tmp_path: Path, net: Net) -> None:
+def test_should_save_describes_the_current_step(tmp_path: Path, net: Net) -> None:
     schedule = smd.SaveConfig(save_interval=2)
     hook = smd.Hook(tmp_path, save_config=schedule, include_collections="weights")
     assert not hook.should_save_tensor_or_collection("Net_fc1.weight", "weights")
@@ -763,7 +761,7 @@ def test_should_save_tells_what_the_present_step_saves(tmp_path: Path, net: Net)
     assert not hook.should_save_tensor_or_collection("Net_fc1.weight", "weights")
 
 
-def test_the_last_saved_step_is_known(tmp_path: Path, net: Net) -> None:
+def test_last_saved_step(tmp_path: Path, net: Net) -> None:
     hook = smd.Hook(tmp_path, save_config=smd.SaveConfig(save_interval=2))
     loss = nn.MSELoss()
     hook.register_module(net)
@@ -777,7 +775,7 @@ def test_the_last_saved_step_is_known(tmp_path: Path, net: Net) -> None:
 # ---- a step
 
 
-def test_weights_are_those_before_the_update_and_gradients_those_of_the_backward(
+def test_weights_are_those_before_the_update_and_gradients_those_of_the_backward_pass(
     tmp_path: Path, net: Net
 ) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY, include_collections=["weights", "gradients"])
@@ -800,7 +798,7 @@ def test_weights_are_those_before_the_update_and_gradients_those_of_the_backward
         np.testing.assert_array_equal(gradient, expected["gradient"][number])
 
 
-def test_of_several_backwards_in_a_step_the_last_gradient_is_saved(
+def test_of_several_backward_passes_in_a_step_the_last_gradient_is_saved(
     tmp_path: Path, net: Net
 ) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY, include_collections="gradients")
@@ -817,7 +815,7 @@ def test_of_several_backwards_in_a_step_the_last_gradient_is_saved(
     )
 
 
-def test_a_gradient_is_that_of_its_own_backward_not_what_was_added_up(
+def test_gradient_is_that_of_its_own_backward_pass_and_not_accumulated(
     tmp_path: Path, net: Net
 ) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY, include_collections="gradients")
@@ -850,7 +848,7 @@ def test_frozen_parameters_have_weights_and_no_gradients(tmp_path: Path, net: Ne
     assert trial.tensor("gradient/Net_fc1.weight").steps() == [1]
 
 
-def test_an_exception_in_the_forward_ends_neither_the_hook_nor_the_run(
+def test_an_exception_in_the_forward_pass_ends_neither_the_hook_nor_the_run(
     tmp_path: Path, net: Net
 ) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY, save_all=True)
@@ -937,7 +935,7 @@ def test_parameters_that_change_their_shape_or_type_while_training_are_saved_as_
     assert trial.tensor("Net_fc2.weight_scale").steps() == [3]
 
 
-def test_two_hooks_may_watch_one_model(tmp_path: Path, net: Net) -> None:
+def test_two_hooks_may_observe_one_model(tmp_path: Path, net: Net) -> None:
     first = smd.Hook(tmp_path / "a", save_config=EVERY, include_collections=["gradients"])
     second = smd.Hook(tmp_path / "b", save_config=EVERY, save_all=True)
     first.register_module(net)

@@ -33,7 +33,7 @@ if sys.argv[3] == "close":
 
 @pytest.mark.parametrize("ending", ["close", "leave"])
 @pytest.mark.parametrize("steps", [1, 3])
-def test_a_program_ends_well_every_time(tmp_path: Path, steps: int, ending: str) -> None:
+def test_program_exits_cleanly_every_time(tmp_path: Path, steps: int, ending: str) -> None:
     for number in range(4):
         command = [sys.executable, "-c", PROGRAM, str(tmp_path / str(number)), str(steps), ending]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -60,7 +60,7 @@ def test_watching_works_in_inference_mode(tmp_path: Path) -> None:
     assert "Linear_input_0" in trial.tensor_names()
 
 
-def test_what_inference_mode_overwrites_is_saved_as_it_was(tmp_path: Path) -> None:
+def test_tensors_overwritten_in_inference_mode_keep_their_saved_value(tmp_path: Path) -> None:
     """Its tensors do not count writes, so nothing but a copy can be trusted."""
     config = smd.SaveConfig(save_interval=1000, start_step=1000, when_nan="Sequential_output")
     hook = smd.Hook(tmp_path, save_all=True, save_config=config, on_error="raise")
@@ -90,7 +90,7 @@ def test_a_model_registered_later_is_saved_at_the_steps_of_the_first(tmp_path: P
     assert smd.create_trial(str(tmp_path)).tensor("Linear_weight").steps() == [3]
 
 
-def test_steps_are_counted_on_after_a_failure(tmp_path: Path) -> None:
+def test_steps_are_still_counted_after_a_failure(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
     hook = smd.Hook(tmp_path / "run", save_all=True, save_config=smd.SaveConfig(save_interval=1))
     hook.register_module(model)
@@ -111,7 +111,7 @@ class Unset:
     second: torch.Tensor = field(init=False)
 
 
-def test_an_output_with_an_unset_field_is_saved_as_far_as_it_is_there(tmp_path: Path) -> None:
+def test_output_with_an_unset_field_is_saved_without_it(tmp_path: Path) -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -127,7 +127,7 @@ def test_an_output_with_an_unset_field_is_saved_as_far_as_it_is_there(tmp_path: 
     assert "Net_output_first" in smd.create_trial(str(tmp_path)).tensor_names()
 
 
-def test_a_failure_at_the_end_of_a_forward_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_failure_at_the_end_of_a_forward_pass_leaves_no_hooks(tmp_path: Path) -> None:
     class Broken(dict[str, Any]):
         """A dict that cannot be read."""
 
@@ -152,7 +152,7 @@ def test_a_failure_at_the_end_of_a_forward_leaves_nothing_behind(tmp_path: Path)
     hook.close()
 
 
-def test_a_forked_child_goes_its_own_way(tmp_path: Path) -> None:
+def test_forked_child_is_independent(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
     hook = every_step(tmp_path, include_collections=["weights", "gradients"])
     hook.register_module(model)
@@ -185,7 +185,7 @@ def sizes(hook: smd.Hook) -> list[int]:
     ]
 
 
-def test_replaced_parameters_are_let_go(tmp_path: Path) -> None:
+def test_replaced_parameters_are_released(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     hook = every_step(tmp_path, include_collections=["weights", "gradients"])
     hook.register_module(model)
@@ -201,7 +201,7 @@ def test_replaced_parameters_are_let_go(tmp_path: Path) -> None:
     hook.close()
 
 
-def test_collections_that_are_only_looked_at_change_nothing(tmp_path: Path) -> None:
+def test_get_collection_without_changes_has_no_effect(tmp_path: Path) -> None:
     model = nn.Linear(4, 4)
     hook = every_step(tmp_path, include_collections=["weights", "gradients"])
     hook.register_module(model)
@@ -218,9 +218,9 @@ def test_collections_that_are_only_looked_at_change_nothing(tmp_path: Path) -> N
     assert smd.create_trial(str(tmp_path)).tensor("Linear_weight").steps() == [0, 1, 2, 3, 4]
 
 
-def test_other_parts_at_every_step_are_remembered_within_bounds(tmp_path: Path) -> None:
+def test_cache_of_changing_parts_is_bounded(tmp_path: Path) -> None:
     class Experts(nn.ModuleList):
-        """As many linear layers as a step asks for."""
+        """As many linear layers as a step requests."""
 
         def forward(self, x: torch.Tensor, chosen: list[int]) -> torch.Tensor:
             return torch.stack([self[number](x).sum() for number in chosen]).sum()
@@ -240,7 +240,7 @@ def test_other_parts_at_every_step_are_remembered_within_bounds(tmp_path: Path) 
         assert trial.tensor(f"gradient/Experts_{number}.weight").steps() == steps
 
 
-def test_what_was_counted_before_stays_as_it_was(tmp_path: Path) -> None:
+def test_earlier_stats_are_not_changed(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
     with every_step(tmp_path, save_all=True) as hook:
         hook.register_module(model)

@@ -38,7 +38,7 @@ def numbers(each: TensorCapture | MinMaxCapture) -> dict[str, float]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("bad", [None, math.nan, math.inf, -math.inf])
-def test_the_numbers_are_those_of_the_definition(dtype: torch.dtype, bad: float | None) -> None:
+def test_reductions_match_their_definition(dtype: torch.dtype, bad: float | None) -> None:
     tensor = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
     if bad is not None:
         tensor[1, 2] = bad
@@ -55,7 +55,7 @@ def test_the_numbers_are_those_of_the_definition(dtype: torch.dtype, bad: float 
         torch.ones(2, dtype=torch.bool), torch.ones(2).to(torch.float8_e4m3fn),
     ],
 )  # fmt: skip
-def test_others_are_copied(tensor: torch.Tensor) -> None:
+def test_other_tensors_are_copied(tensor: torch.Tensor) -> None:
     assert isinstance(captured(MinMax(), tensor), TensorCapture)
 
 
@@ -63,11 +63,11 @@ def test_others_are_copied(tensor: torch.Tensor) -> None:
     "save_request",
     [SaveRequest(True, NAMES, ()), SaveRequest(False, ("l2",), ()), SaveRequest(False, (), ())],
 )
-def test_what_needs_more_is_copied(save_request: SaveRequest) -> None:
+def test_tensors_with_other_requests_are_copied(save_request: SaveRequest) -> None:
     assert isinstance(captured(MinMax(), torch.ones(3), save_request), TensorCapture)
 
 
-def test_a_tensor_that_was_written_to_is_looked_at_again() -> None:
+def test_modified_tensor_is_checked_again() -> None:
     minmax, tensor = MinMax(), torch.ones(3)
     assert numbers(captured(minmax, tensor))["max"] == 1
     tensor[0] = 5
@@ -81,7 +81,7 @@ def test_a_tensor_that_was_written_to_is_looked_at_again() -> None:
         assert numbers(captured(minmax, hidden))["max"] == 7
 
 
-def test_a_tensor_in_the_place_of_another_is_another() -> None:
+def test_tensor_that_reuses_an_id_is_not_confused() -> None:
     minmax = MinMax()
     for value in np.arange(200.0):
         # Memory and identity of the one before are free again.
@@ -97,7 +97,7 @@ def test_views_and_graphs() -> None:
     assert numbers(captured(minmax, out))["min"] == 0
 
 
-def test_tensors_in_a_row_go_together_and_keep_their_order() -> None:
+def test_consecutive_tensors_are_one_block_in_order() -> None:
     minmax = MinMax()
     bad = torch.tensor([math.nan, 1.0])
     others = SaveRequest(False, ("max",), ("d",))
@@ -117,7 +117,7 @@ def test_tensors_in_a_row_go_together_and_keep_their_order() -> None:
     places = {entry.name: entry.position for entry in batch.entries}
     for block in batch.blocks:
         assert block.positions is not None
-        places.update(zip(block.layout.names, block.positions.tolist(), strict=True))
+        places.update(zip(block.schema.names, block.positions.tolist(), strict=True))
     assert sorted(places, key=lambda name: places[name] or 0) == ["a", "b", "c", "d", "e"]
     assert [name for each in found for name, _, _ in each.items()] == ["a", "b", "c", "d", "e"]
     assert found[0].totals() == [(("c",), 2, 64)]

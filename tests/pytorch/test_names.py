@@ -60,7 +60,7 @@ def save_call(tmp_path: Path, model: nn.Module, *args: Any, **kwargs: Any) -> Tr
     hook.close()
     trial = smd.create_trial(tmp_path)
     for name in trial.tensor_names():
-        # Counting begins anew at every step.
+        # The numbering starts again at every step.
         assert trial.tensor(name).steps() == [0, 1], name
     return trial
 
@@ -90,7 +90,7 @@ class Plain:
 
 @dataclasses.dataclass
 class ModelOutput(OrderedDict):  # type: ignore[type-arg]
-    """As the outputs of transformers are: a dict whose fields are its items."""
+    """Like the outputs of transformers: a dict with its fields as items."""
 
     logits: Any = None
     hidden: Any = None
@@ -144,7 +144,7 @@ def test_inputs(tmp_path: Path, given: Any, expected: dict[str, float]) -> None:
     assert names_with(trial, "Returns_input_") == expected
 
 
-def test_inputs_by_keyword_are_named_by_it(tmp_path: Path) -> None:
+def test_keyword_inputs_are_named_by_their_keyword(tmp_path: Path) -> None:
     model = Returns(lambda x, **_: x)
     arguments: dict[str, Any] = {"mask": tensor(2), "pair": (tensor(3), tensor(4)), "flag": True}
     trial = save_call(tmp_path, model, tensor(1), **arguments)
@@ -163,7 +163,7 @@ class Repeats(nn.Module):
         return torch.as_tensor(self.block(self.twice(x) + 1) + self.twice(x + 5))
 
 
-def test_a_module_called_again_in_a_step_counts_on(tmp_path: Path) -> None:
+def test_module_called_twice_in_a_step_is_numbered(tmp_path: Path) -> None:
     trial = save_call(tmp_path, Repeats(), tensor(1))
     assert names_with(trial, "twice_input_") == {"0": 1, "1": 2, "2": 6}
     assert names_with(trial, "twice_output_") == {"0": 1, "1": 2, "2": 6}
@@ -254,7 +254,7 @@ def test_losses_are_named_after_their_class_and_counted(tmp_path: Path) -> None:
     ]
 
 
-def test_a_loss_that_is_no_loss_of_torch_can_be_registered(tmp_path: Path) -> None:
+def test_custom_loss_module_can_be_registered(tmp_path: Path) -> None:
     class FocalLoss(nn.Module):
         def forward(self, output: torch.Tensor) -> dict[str, torch.Tensor]:
             return {"main": output.sum(), "side": output.mean()}
@@ -283,7 +283,7 @@ class Fork(nn.Module):
         return self.left(x) if self.calls % 2 else self.right(x * self.calls)
 
 
-def test_parts_and_outputs_that_come_late_are_named_when_they_come(tmp_path: Path) -> None:
+def test_parts_and_outputs_that_appear_late_are_named(tmp_path: Path) -> None:
     model = Fork()
     hook = smd.Hook(tmp_path, save_config=EVERY, include_regex=["left", "right_output"])
     hook.register_module(model)
@@ -299,7 +299,7 @@ def test_parts_and_outputs_that_come_late_are_named_when_they_come(tmp_path: Pat
     }
 
 
-def test_the_wrappers_of_compile_are_no_part_of_a_path() -> None:
+def test_compile_wrappers_are_not_part_of_a_path() -> None:
     assert plain_path("_orig_mod.blocks.0._orig_mod.fc") == "blocks.0.fc"
     assert plain_path("my_orig_mod.fc") == "my_orig_mod.fc"
     assert plain_path("") == ""

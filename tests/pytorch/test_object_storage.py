@@ -132,7 +132,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
-def test_a_run_is_as_in_a_directory(
+def test_run_in_a_bucket_equals_run_in_a_directory(
     url: str, format: str, truth: dict[tuple[str, int], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     with hook_of(url, format=format) as hook:
@@ -218,17 +218,17 @@ def test_nothing_is_lost_in_an_outage(
     trial = create_trial(url)
     assert contents(trial) == truth
     assert trial.loaded_all_steps
-    # Somebody is told when it begins and when it ends.
+    # The start and the end of an outage are logged.
     told, ended = log_of(caplog)
     assert told.startswith(f"{url} ")
     assert "trying again for up to 900 seconds" in told
     assert ended.startswith(f"{url} works again")
 
 
-def test_answers_that_are_cut_off(
+def test_truncated_responses(
     proxy: Unreliable, url: str, hasty: None, truth: dict[tuple[str, int], bytes]
 ) -> None:
-    # What was asked for is done, and nobody hears of it.
+    # The request succeeds, and nothing is logged.
     hook = hook_of(url)
 
     def begin() -> None:
@@ -242,7 +242,7 @@ def test_answers_that_are_cut_off(
     assert contents(create_trial(url)) == truth
 
 
-def test_a_server_that_is_away_when_training_begins(
+def test_server_unavailable_when_training_begins(
     proxy: Unreliable, url: str, hasty: None, truth: dict[tuple[str, int], bytes]
 ) -> None:
     hook = hook_of(url)
@@ -254,7 +254,7 @@ def test_a_server_that_is_away_when_training_begins(
 
 
 @pytest.mark.parametrize("fault", ["refuse", "hang", 503])
-def test_a_server_that_never_comes_back(
+def test_server_never_recovers(
     proxy: Unreliable, url: str, hasty: None, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture, fault: int | str,
 ) -> None:  # fmt: skip
@@ -278,7 +278,7 @@ def test_a_server_that_never_comes_back(
     assert not trial.loaded_all_steps
 
 
-def test_a_server_that_never_comes_back_is_an_error_if_asked_for(
+def test_server_never_recovers_with_on_error_raise(
     proxy: Unreliable, url: str, hasty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SMDEBUG_STORE_RETRY_SECONDS", "0.5")
@@ -343,10 +343,10 @@ def test_rules_and_requests_get_through_an_outage(
     assert "NonFinite" in {finding.rule for finding in create_trial(url).findings()}
     said = [line for line in log_of(caplog) if "poll for stop requests" in line]
     assert len(said) <= 1
-    assert not [line for line in log_of(caplog) if "cannot be evaluated" in line]
+    assert not [line for line in log_of(caplog) if "Cannot evaluate the rules" in line]
 
 
-def test_a_request_is_heard_after_an_outage(
+def test_stop_request_is_received_after_an_outage(
     proxy: Unreliable, url: str, hasty: None, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
@@ -393,7 +393,7 @@ def test_a_bucket_for_tensorboard_that_does_not_exist(url: str) -> None:
         smd.Hook(url, tensorboard_dir="s3://no-such-bucket/tb")
 
 
-def test_an_endpoint_where_nobody_listens(
+def test_endpoint_refuses_connections(
     proxy: Unreliable, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy.stop()
@@ -404,7 +404,7 @@ def test_an_endpoint_where_nobody_listens(
         create_trial(url)
 
 
-def test_credentials_that_are_refused(
+def test_credentials_that_are_rejected(
     proxy: Unreliable, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
@@ -422,7 +422,7 @@ def test_credentials_that_are_refused(
     assert "testing-key" not in shown
 
 
-def test_a_patience_that_makes_no_sense(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_gradient_patience(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SMDEBUG_STORE_RETRY_SECONDS", "for ever")
     with pytest.raises(SMDebugValueError, match="SMDEBUG_STORE_RETRY_SECONDS"):
         smd.Hook(url)
@@ -506,7 +506,7 @@ def test_a_program_that_prints_credentials(
     assert proxy.tokens == {"token-of-a-program"}
 
 
-def test_a_profile_that_is_not_there(
+def test_missing_profile(
     url: str, no_variables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in profile(tmp_path).items():

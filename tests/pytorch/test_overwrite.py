@@ -53,7 +53,7 @@ def test_a_finished_run_is_replaced(tmp_path: Path) -> None:
     assert trial.steps() == [0, 1]
 
 
-def test_otherwise_the_error_names_the_three_ways_out(tmp_path: Path) -> None:
+def test_without_overwrite_the_error_has_three_suggestions(tmp_path: Path) -> None:
     train(smd.Hook(tmp_path, save_config=EVERY, save_all=True), 1)
     with pytest.raises(SMDebugRuntimeError, match="another out_dir") as refused:
         smd.Hook(tmp_path)
@@ -70,7 +70,7 @@ def test_the_command_replaces_a_finished_run(tmp_path: Path, script: Path) -> No
     assert smd.create_trial(tmp_path / "run").steps() == [0, 1]
 
 
-def test_otherwise_the_command_names_the_three_ways_out(tmp_path: Path, script: Path) -> None:
+def test_without_overwrite_the_command_has_three_suggestions(tmp_path: Path, script: Path) -> None:
     options = ["--out", "run", "--every", "1"]
     assert run_launched(script, tmp_path, options, "3").code == 0
     ended = run_launched(script, tmp_path, options, "3")

@@ -74,7 +74,7 @@ def test_attributes_that_scripts_read(tmp_path: object) -> None:
     "path",
     ["smdebug.pytorch.hook", "tornasole.pytorch", "tornasole.pytorch.hook"],
 )
-def test_other_paths_lead_to_the_same_class(path: str) -> None:
+def test_other_import_paths_are_the_same_class(path: str) -> None:
     module = importlib.import_module(path)
     assert module.Hook is module.TornasoleHook is smd.Hook is smd.TornasoleHook
 

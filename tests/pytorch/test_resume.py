@@ -44,7 +44,7 @@ def train(place: Path, way: str, format: str, kills: int, processes: int = 1) ->
 
 @pytest.fixture(scope="module")
 def in_peace(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """What the run holds of a job that nobody killed."""
+    """The contents of the run of a job that was not killed."""
     known: dict[tuple[str, str, int], dict[str, Any]] = {}
 
     def of(way: str, format: str, processes: int = 1) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def in_peace(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
 @pytest.mark.parametrize("way", ["directory", "step", "run"])
-def test_twenty_kills_leave_no_trace(
+def test_run_after_twenty_kills_equals_an_uninterrupted_run(
     tmp_path: Path, in_peace: Callable[..., dict[str, Any]], way: str, format: str
 ) -> None:
     expected = in_peace(way, format)
@@ -72,7 +72,7 @@ def test_twenty_kills_leave_no_trace(
     assert found == expected
 
 
-def test_two_processes_that_are_killed_stay_together(
+def test_run_of_two_killed_processes_equals_an_uninterrupted_run(
     tmp_path: Path, in_peace: Callable[..., dict[str, Any]]
 ) -> None:
     expected = in_peace("step", "v2", processes=2)

@@ -27,11 +27,11 @@ def test_pictures(rule: str, tmp_path: Path) -> None:
     assert len(image.getcolors() or ()) > 10
 
 
-def test_a_run_in_which_nothing_is_found_makes_no_picture(tmp_path: Path) -> None:
+def test_run_without_findings_has_no_figure(tmp_path: Path) -> None:
     trial = run_of("LossSpike", tmp_path)
     with pytest.raises(SystemExit, match="DeadRelu must find something"):
         picture("DeadRelu", trial)
 
 
-def test_the_overview(tmp_path: Path) -> None:
+def test_overview(tmp_path: Path) -> None:
     assert Image.open(io.BytesIO(overview(tmp_path))).size == (1050, 640)

@@ -1,4 +1,4 @@
-"""Rules beside a real training: what they are fed with, and how they stop it."""
+"""Rules during real training: which tensors they get, and how they stop it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Net(nn.Module):
 
 
 class Script:
-    """A small training; `poisoned_at` is the step whose backward brings NaN."""
+    """A small training job; `poisoned_at` is the step with NaN in its backward pass."""
 
     def __init__(self, poisoned_at: int = -1, kind: type = torch.optim.Adam) -> None:
         torch.manual_seed(0)
@@ -102,7 +102,7 @@ def test_training_is_the_same_with_rules(tmp_path: Path, every: int, before_upda
         assert same(state, second["state"][key])
 
 
-def test_a_rule_stops_a_training(tmp_path: Path) -> None:
+def test_a_rule_stops_training(tmp_path: Path) -> None:
     script = Script(poisoned_at=50)
     hook = script.hooked(
         tmp_path, rules=["NonFinite"], on_finding="stop", save_config=EVERY, flush_seconds=0.05
@@ -143,7 +143,7 @@ def test_bad_gradients_never_reach_the_weights(tmp_path: Path, kind: type, every
     trial = create_trial(str(tmp_path))
     finding = trial.findings()[0]
     assert (finding.rule, finding.step) == ("NonFinite", 20)
-    # Backward goes from the loss to the input: the poison sits between fc2 and fc1.
+    # The backward pass goes from the loss to the input: the NaN is between fc2 and fc1.
     assert finding.tensor in ("gradient/Net_fc1.weight", "gradient/Net_fc1.bias")
     assert stopped.value.tensor == finding.tensor
 
@@ -155,12 +155,12 @@ def test_before_update_with_the_other_rule(tmp_path: Path) -> None:
         script.run(5)
 
 
-def test_before_update_needs_a_rule_about_it(tmp_path: Path) -> None:
+def test_before_update_requires_a_suitable_rule(tmp_path: Path) -> None:
     with pytest.raises(SMDebugValueError, match="NonFinite"):
         smd.Hook(tmp_path, rules=["VanishingGradient"], before_update=True)
 
 
-def test_other_optimizers_are_left_alone(tmp_path: Path) -> None:
+def test_other_optimizers_are_not_checked(tmp_path: Path) -> None:
     script = Script()
     hook = script.hooked(tmp_path, rules=["NonFinite"], before_update=True)
     script.run(2)
@@ -176,7 +176,7 @@ def test_other_optimizers_are_left_alone(tmp_path: Path) -> None:
     assert not hook.findings()
 
 
-def test_gradients_that_a_scaler_throws_away_are_no_finding(tmp_path: Path) -> None:
+def test_gradients_discarded_by_a_scaler_are_no_finding(tmp_path: Path) -> None:
     script = Script()
     hook = script.hooked(tmp_path, rules=["ExplodingTensor"], before_update=True)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
@@ -190,7 +190,7 @@ def test_gradients_that_a_scaler_throws_away_are_no_finding(tmp_path: Path) -> N
     hook.close()
 
 
-def test_a_fused_optimizer_passes_over_such_gradients_itself(tmp_path: Path) -> None:
+def test_fused_optimizer_skips_non_finite_gradients_itself(tmp_path: Path) -> None:
     script = Script()
     optimizer = torch.optim.Adam(script.model.parameters(), fused=True)
     hook = script.hooked(tmp_path, rules=["ExplodingTensor"], before_update=True)
@@ -316,7 +316,7 @@ def test_layers_in_a_sequence_have_numbers_for_names(tmp_path: Path) -> None:
     assert trial.tensor_names(collection="sigmoid_input") == ["3_input_0"]
 
 
-def test_the_run_says_which_parameters_are_frozen_on_purpose(tmp_path: Path) -> None:
+def test_frozen_parameters_are_recorded_in_the_run(tmp_path: Path) -> None:
     script = Script()
     script.model.fc1.requires_grad_(False)
     hook = script.hooked(tmp_path, rules=["FrozenParameter"], save_config=EVERY)

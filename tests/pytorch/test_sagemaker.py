@@ -67,7 +67,7 @@ def test_training(sagemaker_job: Job, way: str) -> None:
     assert any("12 steps" in line for line in ended.log), ended.output
 
 
-def test_switched_off_it_trains_the_same(sagemaker_job: Job) -> None:
+def test_training_is_the_same_with_smdebug_disabled(sagemaker_job: Job) -> None:
     sagemaker_job.configure(PARAMETERS, COLLECTIONS)
     off = sagemaker_job.run(SCRIPT, "get_hook", USE_SMDEBUG="0")
     assert sagemaker_job.is_untouched()
@@ -118,7 +118,7 @@ def test_the_script_of_the_page_in_the_job_of_the_page(tmp_path: Path) -> None:
 
 
 def test_rules_in_the_job_stop_it(sagemaker_job: Job) -> None:
-    """The job of the page, whose script divides by zero."""
+    """The job of the page, with a script that divides by zero."""
     _, job, _ = shown("json")
     parameters = json.loads(job)["HookParameters"]
     sagemaker_job.configure({**parameters, "save_interval": "1"})

@@ -50,7 +50,7 @@ def values_of(trial: Trial, name: str, mode: smd.modes = GLOBAL) -> dict[int, fl
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
 @pytest.mark.parametrize("options", [{"save_config": SELDOM}, {"save_all": True}, {}], ids=str)
-def test_a_scalar_is_saved_at_every_step_whatever_the_schedule(
+def test_a_scalar_is_saved_at_every_step_regardless_of_the_save_schedule(
     tmp_path: Path, format: str, options: dict[str, Any]
 ) -> None:
     script = Script(tmp_path, format=format, **options)
@@ -90,7 +90,7 @@ def test_a_scalar_belongs_to_the_step_and_mode_of_the_call(tmp_path: Path) -> No
         assert mode_step == (4 * epoch + place if place < 4 else 2 * epoch + place - 4)
 
 
-def test_a_scalar_of_an_older_step_does_not_take_away_what_was_saved_of_it(
+def test_scalar_of_an_earlier_step_keeps_its_other_tensors(
     tmp_path: Path,
 ) -> None:
     script = Script(tmp_path, save_config=EVERY, include_collections="weights")
@@ -162,7 +162,7 @@ SCALARS: list[tuple[Any, str, tuple[int, ...]]] = [
 
 
 @pytest.mark.parametrize(("value", "dtype", "shape"), SCALARS, ids=lambda x: str(x)[:20])
-def test_whatever_has_one_number_is_a_scalar(
+def test_values_with_one_number_are_scalars(
     tmp_path: Path, value: Any, dtype: str, shape: tuple[int, ...]
 ) -> None:
     script = Script(tmp_path)
@@ -186,7 +186,7 @@ def test_whatever_has_one_number_is_a_scalar(
     ],
     ids=lambda x: str(x)[:25],
 )  # fmt: skip
-def test_whatever_has_not_one_number_is_no_scalar(tmp_path: Path, value: Any) -> None:
+def test_values_without_exactly_one_number_are_rejected(tmp_path: Path, value: Any) -> None:
     script = Script(tmp_path)
     script.step()
     with pytest.raises(SMDebugTypeError, match=r"scalar|value"):
@@ -196,7 +196,7 @@ def test_whatever_has_not_one_number_is_no_scalar(tmp_path: Path, value: Any) ->
 
 
 @pytest.mark.parametrize("name", [None, "", 7])
-def test_a_scalar_has_a_name(tmp_path: Path, name: Any) -> None:
+def test_scalar_name_is_validated(tmp_path: Path, name: Any) -> None:
     script = Script(tmp_path)
     with pytest.raises(SMDebugValueError, match="name"):
         script.hook.save_scalar(name, 1.0)
@@ -212,7 +212,7 @@ def test_a_metric_is_also_in_the_collection_of_metrics(tmp_path: Path) -> None:
     assert trial.tensor_names(collection="scalars") == ["scalar/accuracy", "scalar/plain"]
 
 
-def test_a_scalar_has_the_time_it_is_given_or_that_of_the_call(tmp_path: Path) -> None:
+def test_scalar_has_the_given_time_or_that_of_the_call(tmp_path: Path) -> None:
     script = Script(tmp_path)
     script.step()
     before = time.time()
@@ -232,7 +232,7 @@ def _seconds(moment: Any) -> float:
 
 
 @pytest.mark.parametrize("timestamp", ["soon", -1, float("nan"), [1]])
-def test_a_time_is_a_number_of_seconds(tmp_path: Path, timestamp: Any) -> None:
+def test_timestamp_is_validated(tmp_path: Path, timestamp: Any) -> None:
     script = Script(tmp_path)
     with pytest.raises(SMDebugValueError, match="timestamp"):
         script.hook.save_scalar("x", 1, timestamp=timestamp)
@@ -259,7 +259,7 @@ def test_a_tensor_is_saved_at_the_step_of_the_call(tmp_path: Path) -> None:
     script = Script(tmp_path, save_config=smd.SaveConfig(save_interval=2))
     for number in range(5):
         script.step()
-        # After backward, when the next step is nearer than the last.
+        # After the backward pass, when the next step is nearer than the last.
         script.hook.save_tensor("x", torch.full((2, 3), number))
     tensor = script.end().tensor("x")
     assert tensor.steps() == [0, 2, 4]
@@ -267,7 +267,7 @@ def test_a_tensor_is_saved_at_the_step_of_the_call(tmp_path: Path) -> None:
         np.testing.assert_array_equal(tensor.value(number), np.full((2, 3), number))
 
 
-def test_a_tensor_goes_to_every_named_collection_and_unknown_ones_are_made(
+def test_save_tensor_creates_unknown_collections(
     tmp_path: Path,
 ) -> None:
     script = Script(tmp_path, save_config=EVERY)
@@ -361,9 +361,7 @@ def test_a_tensor_after_an_evaluation_is_of_the_last_training_step(tmp_path: Pat
     ],
     ids=lambda x: str(x)[:25],
 )
-def test_whatever_numpy_or_torch_makes_a_tensor_of_is_one(
-    tmp_path: Path, value: Any, dtype: str
-) -> None:
+def test_values_convertible_to_tensors_are_accepted(tmp_path: Path, value: Any, dtype: str) -> None:
     script = Script(tmp_path, save_config=EVERY)
     script.step()
     script.hook.save_tensor("x", value)
@@ -377,7 +375,7 @@ def test_whatever_numpy_or_torch_makes_a_tensor_of_is_one(
 @pytest.mark.parametrize(
     "value", [None, ..., {"a": 1}, [[1], [2, 3]], [None], nn.Linear(1, 1)], ids=str
 )
-def test_whatever_is_no_tensor_is_refused(tmp_path: Path, value: Any) -> None:
+def test_invalid_tensors_are_rejected(tmp_path: Path, value: Any) -> None:
     script = Script(tmp_path, save_config=EVERY)
     script.step()
     with pytest.raises(SMDebugTypeError, match="x"):
@@ -385,7 +383,7 @@ def test_whatever_is_no_tensor_is_refused(tmp_path: Path, value: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "collections"), [(None, "a"), ("", "a"), ("x", 7), ("x", [7])])
-def test_a_tensor_and_its_collections_have_names(
+def test_names_of_tensor_and_collections_are_validated(
     tmp_path: Path, name: Any, collections: Any
 ) -> None:
     script = Script(tmp_path)
@@ -393,7 +391,7 @@ def test_a_tensor_and_its_collections_have_names(
         script.hook.save_tensor(name, torch.ones(2), collections)
 
 
-def test_text_is_a_tensor_too(tmp_path: Path) -> None:
+def test_strings_can_be_saved(tmp_path: Path) -> None:
     script = Script(tmp_path, save_config=EVERY)
     script.step()
     script.hook.save_tensor("words", ["ab", "c"])

@@ -22,7 +22,7 @@ WAITING = {
 
 
 class OnDevice(torch.Tensor):
-    """A tensor that records what is asked of it."""
+    """A tensor that records its calls."""
 
     asked: list[str]
 
@@ -80,7 +80,7 @@ def test_a_rank_that_writes_saves_the_value(
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_what_is_no_scalar_is_refused_on_every_rank(
+def test_invalid_scalar_is_rejected_on_every_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     rank(number, monkeypatch)

@@ -200,7 +200,7 @@ def test_a_compiled_model_is_saved_as_the_eager_one(
 
 @pytest.mark.parametrize("name", ["eager", "aot_eager"])
 @pytest.mark.parametrize("way", WAYS)
-def test_steps_that_want_no_activations_run_the_compiled_graph(
+def test_steps_without_activations_run_the_compiled_graph(
     tmp_path: Path, way: Any, name: str
 ) -> None:
     backend = Backend(name)
@@ -263,7 +263,7 @@ def test_a_model_compiled_by_inductor_trains_the_same_and_saves_its_gradients(
         hook = hook_of(tmp_path / "gradients", include_collections=["weights", "gradients"])
         assert_same_end(bare, run_script(script, Watch(hook)))
         torch._dynamo.reset()
-        # Where activations are saved the forward runs eagerly: the same but for rounding.
+        # If activations are saved, the forward pass runs eagerly: the same except for rounding.
         everything = run_script(script, Watch(hook_of(tmp_path / "all", save_all=True)))
     for one, other in zip(bare.state[0].values(), everything.state[0].values(), strict=True):
         torch.testing.assert_close(one, other)
@@ -281,7 +281,7 @@ def test_a_model_compiled_by_inductor_trains_the_same_and_saves_its_gradients(
 
 @pytest.mark.parametrize("fullgraph", [False, True])
 @pytest.mark.parametrize("way", [whole, in_place])
-def test_a_model_compiled_after_it_was_registered_trains_and_the_user_is_told(
+def test_model_compiled_after_registration_trains_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, way: Any, fullgraph: bool
 ) -> None:
     backend = Backend("aot_eager")
@@ -444,7 +444,7 @@ def test_a_closed_hook_leaves_a_compiled_model_compiled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_copy_of_a_compiled_model_is_another_model(tmp_path: Path, way: Any) -> None:
+def test_copy_of_a_compiled_model_is_independent(tmp_path: Path, way: Any) -> None:
     backend = Backend("eager")
 
     def script(watch: Watch) -> Iterable[nn.Module]:

@@ -161,7 +161,7 @@ def test_by_default_only_the_first_rank_saves(ddp: Jobs) -> None:
     assert_worker(trial, "worker_0", truths[0])
 
 
-def test_a_hook_made_before_the_ranks_met_knows_its_own(ddp: Jobs) -> None:
+def test_hook_created_before_init_process_group_finds_its_rank(ddp: Jobs) -> None:
     truths = ddp.truths("ddp_early_hook")
     assert_same_training(ddp.truths("ddp_bare"), truths)
     trial = ddp.trial("ddp_early_hook")
@@ -170,7 +170,7 @@ def test_a_hook_made_before_the_ranks_met_knows_its_own(ddp: Jobs) -> None:
         assert_worker(trial, f"worker_{rank}", truth)
 
 
-def test_a_rank_may_make_its_steps_after_the_others_have_ended_and_more_of_them(
+def test_rank_may_have_more_and_later_steps_than_others(
     ddp: Jobs,
 ) -> None:
     truths = ddp.truths("ddp_slow")
@@ -184,7 +184,7 @@ def test_a_rank_may_make_its_steps_after_the_others_have_ended_and_more_of_them(
         assert_worker(trial, f"worker_{rank}", truth)
 
 
-def test_gradients_accumulated_without_synchronisation_are_those_of_each_backward(
+def test_gradients_accumulated_without_synchronization_are_those_of_each_backward_pass(
     ddp: Jobs,
 ) -> None:
     truths = ddp.truths("ddp_no_sync")
@@ -217,7 +217,7 @@ def test_each_rank_saves_its_shards(fsdp: Jobs) -> None:
         assert shard.shape == (3, 4)
 
 
-def test_only_the_first_rank_saves_its_shards_and_nobody_waits(fsdp: Jobs) -> None:
+def test_only_the_first_rank_saves_its_shards_without_waiting(fsdp: Jobs) -> None:
     truths = fsdp.truths("fsdp_one")
     assert_same_training(fsdp.truths("fsdp_bare"), truths)
     assert files_of(fsdp.out_dir("fsdp_one")) == {"worker_0"}
@@ -256,7 +256,7 @@ def test_shards_are_saved_through_accumulation_and_evaluation(fsdp: Jobs) -> Non
     assert gradient.steps(mode=ModeKeys.EVAL) == []
 
 
-def test_accumulated_gradients_of_shards_are_saved_one_backward_at_a_time(fsdp: Jobs) -> None:
+def test_accumulated_gradients_of_shards_are_saved_one_backward_pass_at_a_time(fsdp: Jobs) -> None:
     trial = fsdp.trial("fsdp_mixed")
     for rank, truth in enumerate(fsdp.truths("fsdp_mixed")):
         for (number, name), tensor in expected(truth).items():
@@ -267,7 +267,7 @@ def test_accumulated_gradients_of_shards_are_saved_one_backward_at_a_time(fsdp: 
                 )
 
 
-def test_shards_without_synchronisation_have_the_gradient_of_the_last_micro_step(
+def test_shards_without_synchronization_have_the_gradient_of_the_last_micro_step(
     fsdp: Jobs,
 ) -> None:
     truths = fsdp.truths("fsdp_no_sync")

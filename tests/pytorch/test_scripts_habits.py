@@ -33,7 +33,7 @@ def step(watch: Watch, model: nn.Module, optimizer: torch.optim.Optimizer) -> No
     optimizer.step()
 
 
-def test_an_average_of_the_model_is_another_model(tmp_path: Path) -> None:
+def test_averaged_model_is_a_different_model(tmp_path: Path) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
         model = Net()
         if watch.witness:
@@ -140,7 +140,7 @@ WITHIN = [wide_by_default, elsewhere_by_default, deterministic, anomalies, saved
 
 @pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled:UserWarning")
 @pytest.mark.parametrize("within", WITHIN)
-def test_modes_of_torch_change_nothing_that_is_saved(
+def test_torch_modes_do_not_change_what_is_saved(
     tmp_path: Path, within: Callable[[], contextlib.AbstractContextManager[None]]
 ) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
@@ -158,7 +158,7 @@ def test_modes_of_torch_change_nothing_that_is_saved(
     check_script(script, tmp_path)
 
 
-def test_the_scripts_own_hooks_work_beside_those_of_the_library(tmp_path: Path) -> None:
+def test_hooks_of_the_script_still_work(tmp_path: Path) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
         model = Net()
         calls: list[str] = []
@@ -182,14 +182,14 @@ def test_the_scripts_own_hooks_work_beside_those_of_the_library(tmp_path: Path) 
         optimizer = sgd(model)
         for _ in range(4):
             step(watch, model, optimizer)
-        # The witness asks for gradients once more.
+        # The witness computes gradients once more.
         assert calls == ["forward", "pre", *["backward"] * (1 + watch.witness)] * 4
         return [model]
 
     check_script(script, tmp_path)
 
 
-def test_hooks_on_all_modules_of_the_process_work_beside_those_of_the_library(
+def test_global_module_hooks_still_work(
     tmp_path: Path,
 ) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
@@ -214,7 +214,7 @@ def test_hooks_on_all_modules_of_the_process_work_beside_those_of_the_library(
 
 
 class Straight(torch.autograd.Function):
-    """Rounds forward, passes gradients straight through."""
+    """Rounds in the forward pass, passes gradients straight through."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -236,7 +236,7 @@ class Rounded(nn.Module):
         return out
 
 
-def test_functions_with_a_backward_of_their_own_are_saved_as_autograd_has_them(
+def test_gradients_of_custom_autograd_functions_are_saved(
     tmp_path: Path,
 ) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
@@ -267,7 +267,7 @@ def test_a_registered_model_may_be_part_of_a_larger_one(tmp_path: Path) -> None:
     assert not any("Sequential" in name for name in seen[0])
 
 
-def test_memory_of_steps_goes_with_them(tmp_path: Path) -> None:
+def test_memory_of_steps_is_released(tmp_path: Path) -> None:
     """The hook holds no graph and no activation of a step that has ended."""
     model = Net()
     hook = Hook(tmp_path, save_all=True, save_config=SaveConfig(save_interval=1), on_error="raise")
@@ -284,7 +284,7 @@ def test_memory_of_steps_goes_with_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["remove", "close"])
-def test_a_model_that_was_taken_off_is_not_kept_by_the_hook(tmp_path: Path, how: str) -> None:
+def test_removed_model_is_not_referenced_by_the_hook(tmp_path: Path, how: str) -> None:
     model = Net()
     hook = Hook(tmp_path, save_all=True, save_config=SaveConfig(save_interval=1), on_error="raise")
     handle = hook.register_module(model)

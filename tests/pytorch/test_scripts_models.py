@@ -84,7 +84,7 @@ def test_a_gan_has_a_step_for_each_forward_of_each_model(tmp_path: Path) -> None
     assert all({"Generator_0.weight", "Discriminator_0.weight"} <= set(seen[n]) for n in seen)
 
 
-def test_two_models_of_one_class_are_told_apart(tmp_path: Path) -> None:
+def test_two_models_of_one_class_are_distinguished(tmp_path: Path) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
         online, target = Net(), Net()
         watch.register(online)
@@ -216,7 +216,7 @@ def test_a_model_that_calls_another_registered_model_trains_and_its_gradients_ar
     truth = run_script(script, Watch(witness=True))
     assert_same_end(bare, run_script(script, Watch(every_step(tmp_path))))
     trial = create_trial(str(tmp_path))
-    # The outer forward begins a step, the inner one the next.
+    # The outer forward pass begins a step, the inner one the next.
     assert trial.steps() == [0, 1, 2, 3, 4, 5]
     for number in (1, 3, 5):
         for name in ("gradient/Student_body.weight", "Student_body.weight", "Teacher_0.weight"):
@@ -373,7 +373,7 @@ def test_activations_changed_in_place_are_saved_as_they_were(tmp_path: Path) -> 
     assert seen[0]["2_output_0"].min() == 0
 
 
-def test_inputs_that_the_script_changes_after_the_forward_are_saved_as_they_were(
+def test_inputs_that_the_script_changes_after_the_forward_pass_are_saved_as_they_were(
     tmp_path: Path,
 ) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
@@ -395,7 +395,7 @@ def test_inputs_that_the_script_changes_after_the_forward_are_saved_as_they_were
     check_script(script, tmp_path)
 
 
-# ---- recomputed forwards
+# ---- recomputed forward passes
 
 
 class Blocks(nn.Module):
@@ -421,7 +421,7 @@ class Blocks(nn.Module):
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("kind", ["blocks", "sequential", "root"])
-def test_a_recomputed_forward_is_no_step_and_no_second_activation(
+def test_recomputed_forward_pass_is_neither_a_step_nor_a_second_activation(
     tmp_path: Path, kind: str, reentrant: bool
 ) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
@@ -443,7 +443,7 @@ def test_a_recomputed_forward_is_no_step_and_no_second_activation(
     assert end.watch.step == 3
 
 
-def test_a_root_checkpointed_beside_a_second_model_is_no_step_either(tmp_path: Path) -> None:
+def test_recomputation_of_a_root_next_to_a_second_model_is_not_a_step(tmp_path: Path) -> None:
     class Tail(nn.Sequential):
         pass
 
@@ -501,7 +501,7 @@ def test_evaluation_and_training_are_saved_side_by_side(
     assert trial.steps(mode=ModeKeys.TRAIN) == list(range(8))
 
 
-def test_the_hook_may_close_inside_of_inference_mode(tmp_path: Path) -> None:
+def test_the_hook_may_close_inside_inference_mode(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Net()
     with torch.inference_mode():
@@ -706,7 +706,7 @@ def check_usual_steps(script: Callable[[Watch], Iterable[nn.Module]], folder: Pa
             assert found.tobytes() == tensor.numpy().tobytes(), name
 
 
-def test_functional_calls_on_a_hooked_model_give_what_they_give_without(tmp_path: Path) -> None:
+def test_functional_calls_on_a_hooked_model_are_unchanged(tmp_path: Path) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
         model = Net()
         trained = {key: value.detach().clone() for key, value in model.named_parameters()}
@@ -731,9 +731,7 @@ def test_functional_calls_on_a_hooked_model_give_what_they_give_without(tmp_path
 
 @pytest.mark.parametrize("transform", ["vmap", "jvp", "per_sample", "hessian"])
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_transforms_of_a_hooked_model_give_what_they_give_without(
-    tmp_path: Path, transform: str
-) -> None:
+def test_transforms_of_a_hooked_model_are_unchanged(tmp_path: Path, transform: str) -> None:
     def transformed(model: nn.Sequential, x: torch.Tensor) -> torch.Tensor:
         values = {key: each.detach() for key, each in model.named_parameters()}
 
@@ -766,7 +764,7 @@ def test_transforms_of_a_hooked_model_give_what_they_give_without(
 
 @pytest.mark.parametrize("steps", [0, 2])
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_a_hooked_model_is_traced_as_one_without(tmp_path: Path, steps: int) -> None:
+def test_hooked_model_is_traced_like_the_original(tmp_path: Path, steps: int) -> None:
     def traced(hook: Hook | None) -> Any:
         torch.manual_seed(0)
         model = Net().eval()
@@ -788,7 +786,7 @@ def test_a_hooked_model_is_traced_as_one_without(tmp_path: Path, steps: int) -> 
 
 
 @pytest.mark.parametrize("steps", [0, 2])
-def test_a_hooked_model_is_exported_as_one_without(tmp_path: Path, steps: int) -> None:
+def test_hooked_model_is_exported_like_the_original(tmp_path: Path, steps: int) -> None:
     def exported(hook: Hook | None) -> str:
         torch.manual_seed(0)
         model = Net().eval()

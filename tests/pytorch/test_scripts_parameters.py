@@ -158,7 +158,7 @@ def test_a_shared_module_has_its_parameters_under_both_names(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("to_none", [True, False])
-def test_accumulated_gradients_are_saved_one_backward_at_a_time(
+def test_accumulated_gradients_are_saved_one_backward_pass_at_a_time(
     tmp_path: Path, to_none: bool
 ) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
@@ -177,7 +177,7 @@ def test_accumulated_gradients_are_saved_one_backward_at_a_time(
     assert list(seen) == list(range(8))
 
 
-def test_of_two_backwards_of_a_step_the_last_one_counts(tmp_path: Path) -> None:
+def test_of_two_backward_passes_of_a_step_the_last_one_counts(tmp_path: Path) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
         model = Net()
         watch.register(model)
@@ -194,7 +194,7 @@ def test_of_two_backwards_of_a_step_the_last_one_counts(tmp_path: Path) -> None:
     check_script(script, tmp_path)
 
 
-def test_two_backwards_with_different_parameters_save_both(tmp_path: Path) -> None:
+def test_two_backward_passes_with_different_parameters_save_both(tmp_path: Path) -> None:
     class Heads(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -221,7 +221,7 @@ def test_two_backwards_with_different_parameters_save_both(tmp_path: Path) -> No
     assert {"gradient/Heads_left.weight", "gradient/Heads_right.weight"} <= set(seen[0])
 
 
-def test_backwards_of_several_forwards_belong_to_the_last_step(tmp_path: Path) -> None:
+def test_backward_passes_of_several_forward_passes_belong_to_the_last_step(tmp_path: Path) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
         model = Net()
         watch.register(model)
@@ -238,7 +238,7 @@ def test_backwards_of_several_forwards_belong_to_the_last_step(tmp_path: Path) -
 
 
 def test_a_gradient_penalty_trains_and_is_saved(tmp_path: Path) -> None:
-    """Two backwards, the first through `torch.autograd.grad(create_graph=True)` to the inputs."""
+    """Two backward passes, one by `torch.autograd.grad(create_graph=True)` to the inputs."""
 
     def script(watch: Watch) -> Iterable[nn.Module]:
         model = Net()
@@ -258,7 +258,7 @@ def test_a_gradient_penalty_trains_and_is_saved(tmp_path: Path) -> None:
     check_script(script, tmp_path)
 
 
-def test_backward_with_create_graph_gives_the_last_gradient(tmp_path: Path) -> None:
+def test_backward_with_create_graph_saves_the_last_gradient(tmp_path: Path) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
         model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
         watch.register(model)
@@ -312,7 +312,7 @@ def test_gradients_changed_by_the_scripts_own_tensor_hooks_are_saved_as_autograd
     check_script(script, tmp_path)
 
 
-def test_an_optimizer_that_steps_inside_of_the_backward(tmp_path: Path) -> None:
+def test_optimizer_steps_inside_the_backward_pass(tmp_path: Path) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
         model = Net()
         watch.register(model)
@@ -477,7 +477,7 @@ def watched(watch: Watch, module: nn.Module, path: str) -> None:
         watch._attach_module(module, path)
 
 
-def test_lazy_modules_are_saved_from_the_step_after_they_were_made(tmp_path: Path) -> None:
+def test_lazy_modules_are_saved_after_their_initialization(tmp_path: Path) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
         model = nn.Sequential(nn.LazyLinear(5), nn.ReLU(), nn.LazyLinear(3))
         watch.register(model)
@@ -488,7 +488,7 @@ def test_lazy_modules_are_saved_from_the_step_after_they_were_made(tmp_path: Pat
             optimizer.zero_grad()
             watch.backward(loss)
             if number == 0 and watch.witness:
-                # Before their first forward there was nothing to watch.
+                # Before their first forward pass there was nothing to observe.
                 for name in [name for name in watch.seen[0] if name.startswith("gradient")]:
                     watch.forget(name)
             optimizer.step()
@@ -506,7 +506,7 @@ def test_lazy_modules_are_saved_from_the_step_after_they_were_made(tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", ["weight_norm", "orthogonal", "spectral_norm"])
-def test_parametrised_modules_train_and_their_own_parameters_are_saved(
+def test_parametrized_modules_train_and_their_own_parameters_are_saved(
     tmp_path: Path, kind: str
 ) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
@@ -638,7 +638,7 @@ def test_with_a_gradient_scaler_gradients_are_saved_scaled_as_autograd_has_them(
     assert seen[0]["gradient/Net_last.bias"].abs().max() > 10
 
 
-def test_what_was_saved_does_not_change_with_the_format(tmp_path: Path) -> None:
+def test_both_formats_have_the_same_values(tmp_path: Path) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
         model = Net()
         watch.register(model)

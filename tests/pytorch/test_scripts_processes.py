@@ -75,7 +75,7 @@ COPIES: list[Callable[[nn.Module], Any]] = [copy.deepcopy, through_pickle, throu
 
 @pytest.mark.parametrize("make", COPIES)
 @pytest.mark.parametrize("when", ["before", "forward", "backward", "step"])
-def test_a_copy_of_a_hooked_model_is_another_model(
+def test_copy_of_a_hooked_model_is_independent(
     tmp_path: Path, make: Callable[[nn.Module], Any], when: str
 ) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
@@ -143,9 +143,7 @@ def hooks_that_act(model: nn.Module) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["pickle", "torch"])
-def test_the_pickle_of_a_hooked_model_loads_where_the_library_is_not(
-    tmp_path: Path, kind: str
-) -> None:
+def test_pickle_of_a_hooked_model_loads_without_the_library(tmp_path: Path, kind: str) -> None:
     torch.manual_seed(0)
     model = Net()
     with every_step(tmp_path / "run") as hook:
@@ -165,7 +163,7 @@ def test_the_pickle_of_a_hooked_model_loads_where_the_library_is_not(
     assert set(torch.load(path.with_suffix(".state"))) == set(model.state_dict())
 
 
-def test_the_state_of_a_hooked_model_is_that_of_the_model(tmp_path: Path) -> None:
+def test_state_dict_of_a_hooked_model_is_unchanged(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, twin = Net(), Net()
     before = list(twin.state_dict())
@@ -215,7 +213,7 @@ class Numbers(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 @pytest.mark.parametrize(
     ("start", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
 )
-def test_loaders_with_workers_run_beside_the_hook(
+def test_loaders_with_workers_run_together_with_the_hook(
     tmp_path: Path, start: str, persistent: bool
 ) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
@@ -349,7 +347,7 @@ def test_a_hook_closed_in_the_middle_saves_what_came_before(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("how", ["remove", "close"])
-def test_a_hook_taken_off_between_forward_and_backward_leaves_the_model_as_it_was(
+def test_hook_removed_between_forward_and_backward_pass_restores_the_model(
     tmp_path: Path, how: str
 ) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
@@ -390,7 +388,7 @@ def test_removing_one_model_leaves_the_other_registered(tmp_path: Path) -> None:
         x, y = batch()
         loss = functional.cross_entropy(other(model(x)), y)
         if number == 1:
-            # Between the forward of both and the backward.
+            # Between the forward passes of both and the backward pass.
             handle.remove()
         loss.backward()
     assert hooks_left(model) == []
@@ -403,7 +401,7 @@ def test_removing_one_model_leaves_the_other_registered(tmp_path: Path) -> None:
     assert trial.tensor("Net_last.weight").steps() == [0, 1, 2, 3]
 
 
-def test_after_one_hook_another_may_watch_the_same_model(tmp_path: Path) -> None:
+def test_after_one_hook_another_may_observe_the_same_model(tmp_path: Path) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
         model = Net()
         watch.register(model)
@@ -426,7 +424,7 @@ def test_after_one_hook_another_may_watch_the_same_model(tmp_path: Path) -> None
     assert_saved(create_trial(str(tmp_path / "second")), {n - 3: seen[n] for n in (3, 4, 5)})
 
 
-def test_two_hooks_may_watch_one_model_at_once(tmp_path: Path) -> None:
+def test_two_hooks_may_observe_one_model_at_once(tmp_path: Path) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
         model = Net()
         watch.register(model)
@@ -458,7 +456,7 @@ class OutOfMemory(RuntimeError):
 
 
 class Refusing(nn.Module):
-    """Raises when it is told to, deep inside."""
+    """Raises on request, deep inside."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -481,7 +479,7 @@ class Gate(nn.Module):
 
 
 @pytest.mark.parametrize("at", [0, 2])
-def test_after_an_exception_in_the_forward_the_next_steps_are_saved_right(
+def test_after_an_exception_in_the_forward_pass_the_next_steps_are_saved_right(
     tmp_path: Path, at: int
 ) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
@@ -510,7 +508,7 @@ def test_after_an_exception_in_the_forward_the_next_steps_are_saved_right(
     assert "gradient/Refusing_last.weight" not in end.watch.seen[at]
 
 
-def test_an_exception_in_the_backward_is_the_scripts_own(tmp_path: Path) -> None:
+def test_an_exception_in_the_backward_pass_is_the_scripts_own(tmp_path: Path) -> None:
     def script(watch: Watch) -> Iterable[nn.Module]:
         model = Net()
         watch.register(model)

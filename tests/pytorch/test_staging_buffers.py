@@ -32,7 +32,7 @@ def batch() -> StepBatch:
 
 
 @pytest.mark.parametrize("save_request", [NUMBERS, RAW])
-def test_memory_is_used_again_only_when_it_is_free(save_request: SaveRequest) -> None:
+def test_memory_is_reused_only_after_release(save_request: SaveRequest) -> None:
     layout = layout_of(save_request)
     first = layout.buffer()
     first.fill([torch.full((3, 2), 1.0)] * 2)
@@ -62,7 +62,7 @@ def test_a_tensor_that_is_delivered_twice_counts_once() -> None:
     (block,) = found.blocks
     assert block.positions is not None
     # The second delivery of `a` comes after `b`, and no position is beyond those of the block.
-    assert dict(zip(block.layout.names, block.positions.tolist(), strict=True)) == {
+    assert dict(zip(block.schema.names, block.positions.tolist(), strict=True)) == {
         "a": 11,
         "b": 10,
     }
@@ -120,8 +120,8 @@ def test_large_tensors_of_a_device_are_reduced_there(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("raw", [False, True])
-def test_every_step_has_its_own_numbers(tmp_path: Path, raw: bool) -> None:
-    """Parameters hold the number of the step; publishing and saving go on side by side."""
+def test_every_step_has_its_own_values(tmp_path: Path, raw: bool) -> None:
+    """Parameters have the number of the step as value; publishing and saving run in parallel."""
     model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(10)])
     config = ReductionConfig(reductions=["min", "max"], save_raw_tensor=raw)
     hook = Hook(
@@ -144,7 +144,7 @@ def test_every_step_has_its_own_numbers(tmp_path: Path, raw: bool) -> None:
     hook.close()
     trial = create_trial(str(tmp_path))
     for name in trial.tensor_names():
-        # A gradient belongs to the step that its backward comes in: that of the forward before.
+        # A gradient belongs to the step of its backward pass: that of the last forward pass.
         shift = 1 if name.startswith("gradient/") else 0
         for reduction in ("min", "max"):
             steps, values = trial.tensor(name).series(reduction)

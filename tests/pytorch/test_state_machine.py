@@ -164,7 +164,7 @@ def in_float32(observed: list[Observed]) -> list[Observed]:
     return [(name, np.asarray(array, np.float32)) for name, array in observed]
 
 
-def test_any_order_of_calls_leaves_the_run_that_the_model_describes(tmp_path: Path) -> None:
+def test_any_order_of_calls_matches_the_model(tmp_path: Path) -> None:
     class Machine(HookMachine):
         driver = TorchDriver()
         folder = tmp_path

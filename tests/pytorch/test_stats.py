@@ -26,7 +26,7 @@ def run_size(out_dir: Path, *folders: str) -> int:
     )
 
 
-def test_a_new_hook_has_done_nothing(tmp_path: Path) -> None:
+def test_stats_of_a_new_hook_are_zero(tmp_path: Path) -> None:
     stats = smd.Hook(tmp_path).stats()
     assert (stats.steps, stats.saved_steps, stats.bytes, stats.segments) == (0, 0, 0, 0)
     assert stats.collections == {}
@@ -127,7 +127,7 @@ def test_waiting_for_the_writer_is_counted(tmp_path: Path) -> None:
     assert smd.create_trial(tmp_path).tensor("Linear_weight").steps() == list(range(5))
 
 
-def test_the_text_says_it_in_a_line(tmp_path: Path) -> None:
+def test_stats_are_formatted_on_one_line(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY, save_all=True)
     model = nn.Linear(2, 2)
     hook.register_module(model)
@@ -139,11 +139,11 @@ def test_the_text_says_it_in_a_line(tmp_path: Path) -> None:
     assert "\n" not in text
 
 
-# ---- reading while training goes on
+# ---- reading during training
 
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
-def test_after_a_flush_the_present_step_is_there(tmp_path: Path, format: str) -> None:
+def test_after_a_flush_the_current_step_is_there(tmp_path: Path, format: str) -> None:
     model = nn.Linear(2, 2)
     hook = smd.Hook(tmp_path, save_config=EVERY, save_all=True, format=format, flush_seconds=1000)
     hook.register_module(model)
@@ -193,7 +193,7 @@ def test_a_flush_before_the_first_step_and_after_nothing_new(tmp_path: Path) -> 
     assert smd.create_trial(tmp_path).steps() == [0]
 
 
-def test_unchanged_steps_are_published_without_being_asked(tmp_path: Path) -> None:
+def test_finished_steps_are_published_automatically(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
     hook = smd.Hook(tmp_path, save_config=EVERY, save_all=True, flush_seconds=0)
     hook.register_module(model)

@@ -1,4 +1,4 @@
-"""A SageMaker job whose hook is made without an `out_dir` has TensorBoard files too."""
+"""A SageMaker job with a hook without an `out_dir` has TensorBoard files too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def enter(job: Job, monkeypatch: pytest.MonkeyPatch, configured: bool) -> None:
         monkeypatch.setenv("TENSORBOARD_CONFIG_FILE_PATH", missing)
 
 
-def test_they_are_in_the_run_by_default(
+def test_tensorboard_files_are_in_the_run_by_default(
     sagemaker_job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enter(sagemaker_job, monkeypatch, configured=False)
@@ -29,7 +29,7 @@ def test_they_are_in_the_run_by_default(
     assert hook.tensorboard_dir == f"{DEFAULT_SAGEMAKER_OUTDIR}/tensorboard"
 
 
-def test_the_directory_of_the_platform_comes_first(
+def test_directory_of_the_platform_takes_precedence(
     sagemaker_job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enter(sagemaker_job, monkeypatch, configured=True)

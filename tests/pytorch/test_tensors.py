@@ -101,7 +101,7 @@ def check_raw(trial: Trial, name: str, tensor: torch.Tensor, step: int = 0) -> N
 
 
 class Passes(nn.Module):
-    """Returns what it is given, through a part whose output is saved."""
+    """Returns its input, through a part with a saved output."""
 
     def __init__(self, function: Callable[..., Any] = lambda x: x) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ def test_weights_gradients_and_activations_and_all_their_reductions(
             check_raw(trial, name, tensor, step)
 
 
-def test_a_raw_parameter_of_more_than_a_mebibyte(tmp_path: Path) -> None:
+def test_raw_parameter_larger_than_one_mebibyte(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(700, 701), nn.Linear(701, 700), nn.Linear(700, 2))
     assert model[0].weight.nbytes > 1 << 20
     hook = smd.Hook(
@@ -233,7 +233,7 @@ def test_short_floats_are_saved_in_their_own_type(
         check_reductions(trial, f"Quantised_{name}", parameter)
 
 
-def test_the_sparse_gradient_of_an_embedding_is_saved_whole(tmp_path: Path) -> None:
+def test_sparse_gradient_of_an_embedding_is_saved_dense(tmp_path: Path) -> None:
     model = nn.Embedding(50, 4, sparse=True)
     hook = smd.Hook(
         tmp_path, save_config=EVERY, include_collections=["gradients"], reduction_config=EVERYTHING
@@ -248,7 +248,7 @@ def test_the_sparse_gradient_of_an_embedding_is_saved_whole(tmp_path: Path) -> N
     check_reductions(trial, "gradient/Embedding_weight", model.weight.grad.to_dense())
 
 
-def test_weights_that_lie_across_memory(tmp_path: Path) -> None:
+def test_non_contiguous_weights(tmp_path: Path) -> None:
     model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
     model.bias = nn.Parameter(torch.arange(8.0)[::2])
     assert not model.weight.is_contiguous()
@@ -394,7 +394,7 @@ def test_complex_tensors_have_the_reductions_that_are_real(tmp_path: Path) -> No
     assert ("min", False) not in saved
 
 
-def test_what_training_overwrites_is_saved_as_it_was(tmp_path: Path) -> None:
+def test_tensors_overwritten_by_training_keep_their_saved_value(tmp_path: Path) -> None:
     class Overwrites(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -428,7 +428,7 @@ def test_what_training_overwrites_is_saved_as_it_was(tmp_path: Path) -> None:
 
 
 class Skips(nn.Module):
-    """Has an output without memory beside one with."""
+    """Has one output without memory, and one with memory."""
 
     def __init__(self, odd: Callable[[], torch.Tensor]) -> None:
         super().__init__()
@@ -445,7 +445,7 @@ class Skips(nn.Module):
         ("float8_e8m0fnu", lambda: torch.ones(2, dtype=torch.uint8).view(torch.float8_e8m0fnu)),
     ],
 )
-def test_what_cannot_be_saved_is_skipped_with_one_warning(
+def test_unsupported_tensors_are_skipped_with_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, odd: Callable[[], torch.Tensor]
 ) -> None:
     # Names that no other test uses: it is said once for each name.
@@ -464,7 +464,7 @@ def test_what_cannot_be_saved_is_skipped_with_one_warning(
     assert trial.tensor(f"Skips{kind}_output_1").steps() == [0, 1, 2]
 
 
-def test_parameters_that_are_not_made_yet_are_saved_once_they_are(tmp_path: Path) -> None:
+def test_uninitialized_parameters_are_saved_once_initialized(tmp_path: Path) -> None:
     model = nn.Sequential(nn.LazyLinear(3), nn.ReLU())
     hook = smd.Hook(tmp_path, save_config=EVERY, include_collections=["weights", "gradients"])
     hook.register_module(model)
@@ -523,7 +523,7 @@ def taken_entry(
 
 @pytest.mark.parametrize("name", [n for n, x in ACTIVATIONS.items() if not x.is_sparse])
 @pytest.mark.parametrize("reductions", [(), ("min", "abs_mean", "l2", "zeros")], ids=len)
-def test_a_tensor_of_a_device_is_taken_as_one_of_the_host(
+def test_device_tensor_is_captured_like_a_host_tensor(
     name: str, reductions: tuple[str, ...]
 ) -> None:
     tensor = ACTIVATIONS[name]
@@ -540,7 +540,7 @@ def test_a_tensor_of_a_device_is_taken_as_one_of_the_host(
         assert device.reductions[key] == pytest.approx(value, rel=1e-6, nan_ok=True), key
 
 
-def test_without_the_raw_value_only_numbers_come_over() -> None:
+def test_without_raw_value_only_reductions_are_transferred() -> None:
     want = SaveRequest(False, ("max",), ("all",))
     taken = DeviceTensorCapture("x", torch.arange(1000.0), want)
     assert taken.nbytes < 1000
@@ -550,7 +550,7 @@ def test_without_the_raw_value_only_numbers_come_over() -> None:
     assert (tuple(entry.shape), entry.dtype) == ((1000,), "float32")
 
 
-def test_the_numbers_of_many_tensors_come_over_together() -> None:
+def test_reductions_of_many_tensors_are_transferred_together() -> None:
     want, other = SaveRequest(False, ("max", "min"), ("all",)), SaveRequest(True, (), ("all",))
     tensors = [torch.arange(1.0, 4), torch.arange(5, 9), torch.ones(2).double(), torch.zeros(3)]
     taken = [
@@ -566,7 +566,7 @@ def test_the_numbers_of_many_tensors_come_over_together() -> None:
     ]  # fmt: skip
 
 
-def test_totals_and_items_say_what_was_taken() -> None:
+def test_totals_and_items_describe_the_capture() -> None:
     want = SaveRequest(True, ("max", "min"), ("a", "b"))
     for kind in (TensorCapture, DeviceTensorCapture):
         taken = kind("x", torch.ones(10), want)
@@ -574,7 +574,7 @@ def test_totals_and_items_say_what_was_taken() -> None:
         assert list(taken.totals()) == [(("a", "b"), 1, 56)]
 
 
-def test_later_changes_do_not_reach_a_taken_tensor() -> None:
+def test_later_changes_do_not_affect_a_captured_tensor() -> None:
     want = SaveRequest(True, ("max",), ("all",))
     for kind in (TensorCapture, DeviceTensorCapture):
         tensor = torch.ones(4)
@@ -590,7 +590,7 @@ def test_later_changes_do_not_reach_a_taken_tensor() -> None:
 
 
 def to_torch(array: Array) -> torch.Tensor:
-    """A tensor with the values of an array; torch knows nothing of ml_dtypes."""
+    """A tensor with the values of an array; torch does not support ml_dtypes."""
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
     return torch.from_numpy(array.copy())

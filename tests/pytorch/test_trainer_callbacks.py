@@ -37,7 +37,7 @@ class Classifier(nn.Module):
 
 
 class Regressor(lightning.LightningModule):
-    """A module whose forward is called in training and not in validation."""
+    """A module with a `forward` that is called in training and not in validation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ def test_lightning(tmp_path: Path) -> None:
     validated = losses_of(trial, "scalar/val_loss", modes.EVAL)
     assert validated[-1] == logged
     assert trial.tensor("layer_output_0").steps(mode=modes.TRAIN) == list(range(6))
-    # Its forward is not called there; its parts are.
+    # Its `forward` is not called there; its parts are.
     assert trial.tensor("layer_output_0").steps(mode=modes.EVAL) == [0, 1]
     assert trial.tensor("Regressor_output_0").steps(mode=modes.EVAL) == []
     weight = trial.tensor("Regressor_layer.weight")
@@ -158,7 +158,7 @@ def test_lightning(tmp_path: Path) -> None:
         assert moved == pytest.approx(weight.value(step + 1, mode=modes.TRAIN), abs=1e-6)
 
 
-def test_the_model_is_left_as_it_was_found(tmp_path: Path) -> None:
+def test_model_is_restored(tmp_path: Path) -> None:
     backward = torch.autograd.backward
     model = regressor()
     fit(model, [smd.LightningCallback(tmp_path / "run")])
@@ -188,7 +188,7 @@ def test_nothing_more_is_saved_through_a_wrapper_of_another_library(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", [smd.TrainerCallback, smd.LightningCallback])
-def test_what_makes_no_sense(kind: Any, tmp_path: Path) -> None:
+def test_invalid_arguments(kind: Any, tmp_path: Path) -> None:
     with pytest.raises(SMDebugTypeError, match="a Hook, a directory or a URL, got 3"):
         kind(3)
     hook = smd.Hook(tmp_path / "run")
@@ -196,13 +196,13 @@ def test_what_makes_no_sense(kind: Any, tmp_path: Path) -> None:
         kind(hook, save_all=True)
 
 
-def test_a_step_by_hand_needs_a_registered_module(tmp_path: Path) -> None:
+def test_begin_step_requires_a_registered_module(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path / "run")
     with pytest.raises(SMDebugError, match="must be registered first"):
         hook.begin_step(nn.Linear(1, 1))
 
 
-def test_a_backward_before_the_first_step_of_a_job_that_goes_on(tmp_path: Path) -> None:
+def test_backward_pass_before_the_first_step_of_a_resumed_job(tmp_path: Path) -> None:
     with smd.Hook(tmp_path / "run", save_config=EVERY_STEP) as first:
         fit(regressor(), [smd.LightningCallback(first)])
     hook = smd.Hook(tmp_path / "run", save_config=EVERY_STEP, resume=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Device:
-    """An accelerator whose copies arrive when the event that was recorded after them is reached."""
+    """An accelerator with copies that arrive when the event recorded after them is reached."""
 
     def __init__(self) -> None:
         self._in_flight: list[Callable[[], Any]] = []

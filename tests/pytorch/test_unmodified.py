@@ -89,7 +89,7 @@ def test_a_trainer_class_of_the_script(alone: Runs, instrumented: Runs) -> None:
     assert np.allclose(evaluated.reshape(2, 2).mean(axis=1), printed, rtol=1e-6)
 
 
-def test_a_functional_loss_and_two_modules_of_one_step(alone: Runs, instrumented: Runs) -> None:
+def test_functional_loss_and_two_modules_of_one_step(alone: Runs, instrumented: Runs) -> None:
     trial = instrumented.trial("functional_loss")
     assert trial.steps(mode=modes.TRAIN) == list(range(20))
     assert losses_of(trial, "loss_output_0") == alone["functional_loss"].values("loss")
@@ -271,7 +271,7 @@ def test_a_script_with_its_own_hook_is_not_instrumented(tmp_path: Path) -> None:
     assert (tmp_path / "own").exists()
 
 
-def test_nothing_is_left_behind_in_a_process_that_only_imports_auto(tmp_path: Path) -> None:
+def test_importing_auto_alone_changes_nothing(tmp_path: Path) -> None:
     program = (
         "import torch\n"
         "before = torch.nn.Module.__call__, torch.autograd.backward\n"

@@ -62,7 +62,9 @@ def hook(tmp_path: Path, model: nn.Module) -> smd.Hook:
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
-def test_every_call_is_harmless(hook: smd.Hook, call: Callable[[Any], object]) -> None:
+def test_every_call_of_an_unpickled_hook_is_safe(
+    hook: smd.Hook, call: Callable[[Any], object]
+) -> None:
     call(unpickled(hook))
 
 

@@ -113,7 +113,7 @@ def test_nothing_is_saved_while_everything_is_finite(tmp_path: Path) -> None:
     assert steps_of(trial) == {"scalar/only": [4]}
 
 
-def test_a_tensor_that_is_not_finite_and_not_watched_saves_nothing(tmp_path: Path) -> None:
+def test_unobserved_non_finite_tensor_saves_nothing(tmp_path: Path) -> None:
     script = Script(tmp_path, save_all=True, save_config=never("act_output"))
     script.step(target=INF)
     script.hook.save_scalar("only", 1.0)
@@ -128,7 +128,7 @@ def test_nan_and_both_infinities_count(tmp_path: Path, value: float) -> None:
     assert "Net_fc1.weight" in steps_of(script.end())
 
 
-def test_an_infinite_gradient_behind_a_finite_loss(tmp_path: Path) -> None:
+def test_infinite_gradient_with_a_finite_loss(tmp_path: Path) -> None:
     model = nn.Linear(1, 1, bias=False)
     hook = smd.Hook(tmp_path, save_config=never("^gradient"), include_collections=["weights"])
     hook.register_module(model)
@@ -141,7 +141,7 @@ def test_an_infinite_gradient_behind_a_finite_loss(tmp_path: Path) -> None:
     assert steps_of(smd.create_trial(tmp_path)) == {"Linear_weight": [1]}
 
 
-def test_the_schedule_goes_on_beside_it(tmp_path: Path) -> None:
+def test_regular_steps_are_saved_too(tmp_path: Path) -> None:
     schedule = smd.SaveConfig(save_interval=4, when_nan="MSELoss_output")
     script = Script(tmp_path, save_config=schedule, include_collections=["gradients"])
     for number in range(7):
@@ -170,7 +170,7 @@ def test_only_the_collections_under_that_schedule_are_saved(tmp_path: Path) -> N
     assert found["MSELoss_output_0"] == found["gradient/Net_fc1.weight"] == [0, 3]
 
 
-def test_modes_watch_for_themselves(tmp_path: Path) -> None:
+def test_when_nan_is_per_mode(tmp_path: Path) -> None:
     schedule = smd.SaveConfig(
         {
             TRAIN: smd.SaveConfigMode(end_step=0),
@@ -220,7 +220,7 @@ class Overwrites(nn.Module):
         return torch.as_tensor(self.last(kept * x))
 
 
-def test_what_was_overwritten_by_then_is_not_saved_and_that_is_said(
+def test_overwritten_tensor_is_not_saved_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = Overwrites()
@@ -242,7 +242,7 @@ def test_what_was_overwritten_by_then_is_not_saved_and_that_is_said(
     assert "last_output_0" in line
 
 
-def test_a_weight_updated_before_the_loss_is_seen_to_be_nan_is_not_saved_with_a_wrong_value(
+def test_weight_updated_before_the_nan_loss_is_not_saved(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = Script(tmp_path, save_config=never("late"), include_collections=["weights", "late"])
@@ -257,7 +257,7 @@ def test_a_weight_updated_before_the_loss_is_seen_to_be_nan_is_not_saved_with_a_
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_short_and_long_floats_are_watched(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_short_and_long_floats_are_observed(tmp_path: Path, dtype: torch.dtype) -> None:
     model = nn.Identity()
     hook = smd.Hook(tmp_path, save_config=never("Identity_output"), include_regex="input")
     hook.register_module(model)
@@ -268,7 +268,9 @@ def test_short_and_long_floats_are_watched(tmp_path: Path, dtype: torch.dtype) -
 
 
 @pytest.mark.parametrize("value", [torch.arange(3), torch.tensor([True]), torch.ones(0)])
-def test_what_is_always_finite_never_saves(tmp_path: Path, value: torch.Tensor) -> None:
+def test_tensors_that_are_always_finite_never_trigger_when_nan(
+    tmp_path: Path, value: torch.Tensor
+) -> None:
     model = nn.Identity()
     hook = smd.Hook(tmp_path, save_config=never("Identity"), include_regex="input")
     hook.register_module(model)
@@ -278,7 +280,7 @@ def test_what_is_always_finite_never_saves(tmp_path: Path, value: torch.Tensor) 
     assert smd.create_trial(tmp_path).tensor_names() == ["scalar/only"]
 
 
-def test_complex_numbers_are_watched(tmp_path: Path) -> None:
+def test_complex_numbers_are_observed(tmp_path: Path) -> None:
     model = nn.Identity()
     hook = smd.Hook(tmp_path, save_config=never("Identity"), include_regex="input")
     hook.register_module(model)
@@ -301,3 +303,24 @@ def test_tensors_are_not_kept_alive_longer_than_their_step(tmp_path: Path) -> No
     model(torch.ones(1, 2))
     gc.collect()
     assert reference() is None
+
+
+@pytest.mark.parametrize("scalar", [True, False])
+def test_a_loss_that_is_saved_by_hand_is_watched(tmp_path: Path, scalar: bool) -> None:
+    config = smd.SaveConfig(end_step=0, when_nan=["my_loss"])
+    included = ["weights", "biases", "gradients"]
+    hook = smd.Hook(tmp_path, include_collections=included, save_config=config)
+    model = Net()
+    hook.register_module(model)
+    for target in (0.0, NAN, 0.0):
+        loss = nn.functional.mse_loss(model(torch.ones(1, 2)), torch.full((1, 1), target))
+        loss.backward()
+        if scalar:
+            hook.save_scalar("my_loss", loss)
+        else:
+            hook.save_tensor("my_loss", loss, "losses")
+    hook.close()
+    saved = steps_of(smd.create_trial(str(tmp_path)))
+    assert saved.pop("scalar/my_loss" if scalar else "my_loss") == ([0, 1, 2] if scalar else [1])
+    weights = {name for name in ALL_NAMES if name.endswith((".weight", ".bias"))}
+    assert saved == {name: [1] for name in weights}

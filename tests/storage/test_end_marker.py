@@ -18,7 +18,7 @@ FORMATS = ("v1", "v2")
     moment=st.none() | st.integers(0, 10**15 - 1).map(lambda thousandths: thousandths / 1000),
     interrupted=st.booleans(),
 )
-def test_what_is_written_is_read(moment: float | None, interrupted: bool) -> None:
+def test_encoded_marker_is_decoded(moment: float | None, interrupted: bool) -> None:
     mark = EndMarker(moment, interrupted)
     assert EndMarker.decode(mark.encode()) == mark
 
@@ -26,11 +26,11 @@ def test_what_is_written_is_read(moment: float | None, interrupted: bool) -> Non
 @pytest.mark.parametrize(
     "content", [b"soon", b"1.0", b"1.000interrupted", b" interrupted", b"1.000 ", b"interrupted "]
 )
-def test_anything_else_is_no_mark(content: bytes) -> None:
+def test_other_content_is_not_a_marker(content: bytes) -> None:
     assert EndMarker.decode(content) is None
 
 
-def test_a_file_that_says_nothing_is_an_end_all_the_same() -> None:
+def test_marker_with_unknown_content_is_an_end_marker() -> None:
     store = MemoryStore()
     assert EndMarker.of(store) is None
     store.write(END_KEY, [b"x" * 1000])
@@ -39,7 +39,7 @@ def test_a_file_that_says_nothing_is_an_end_all_the_same() -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_what_a_writer_leaves(format: str, interrupted: bool) -> None:
+def test_marker_that_a_writer_leaves(format: str, interrupted: bool) -> None:
     store = MemoryStore()
     RunWriter(store, format=format).close(interrupted=interrupted)
     mark = EndMarker.of(store)

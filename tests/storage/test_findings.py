@@ -102,7 +102,7 @@ def test_findings_come_back_as_they_were_by_step(store: Store) -> None:
 
 @given(st.lists(findings, max_size=8))
 @settings(deadline=None, max_examples=60)
-def test_whatever_is_found_comes_back_equal(written: list[Finding]) -> None:
+def test_any_finding_round_trips(written: list[Finding]) -> None:
     store = MemoryStore()
     write_findings(store, written)
     found = read_findings(store)
@@ -122,7 +122,7 @@ def test_a_value_is_kept_to_the_last_bit(store: Store, value: float | None) -> N
     assert fields(found) == fields(finding)
 
 
-def test_findings_with_nan_are_one_finding_however_their_nan_was_made() -> None:
+def test_findings_with_different_nans_are_equal() -> None:
     made = [math.nan, float("nan"), float(np.float32("nan")), np.inf - np.inf, np.float64("nan")]
     several = [Finding("R", 1, "m", "t", each, each) for each in made]
     copies = [pickle.loads(pickle.dumps(several[0])), copy.deepcopy(several[1])]
@@ -132,7 +132,7 @@ def test_findings_with_nan_are_one_finding_however_their_nan_was_made() -> None:
     assert several[0] != Finding("R", 1, "m", "t", None, math.nan)
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_numpy_numbers_are_accepted() -> None:
     store = MemoryStore()
     made: Any = Finding
     finding = made(
@@ -250,7 +250,7 @@ def test_sql_over_a_run_without_findings(tmp_path: Path) -> None:
     assert len(trial.sql("select * from run")) == 6
 
 
-def test_a_trial_says_what_was_found(run: Path) -> None:
+def test_trial_returns_findings(run: Path) -> None:
     trial = create_trial(run)
     assert [each.step for each in trial.findings()] == [1, 7, 2**53 + 1]
     assert str(trial.findings()[1]) == "Rule, step 7: it is too large"
@@ -334,7 +334,7 @@ def test_a_file_of_something_else_is_an_error(change: dict[str, Any]) -> None:
         read_findings(store)
 
 
-def test_other_files_beside_findings_are_left_alone(store: Store) -> None:
+def test_other_files_next_to_findings_are_ignored(store: Store) -> None:
     write_findings(store, [FULL])
     store.write(f"{FINDINGS_PREFIX}notes.txt", [b"mine"])
     assert read_findings(store) == [FULL]
@@ -381,7 +381,7 @@ def test_findings_of_another_run_or_under_another_name_are_refused() -> None:
         read_reports(own)
 
 
-def test_findings_go_along_into_a_copy_of_their_run() -> None:
+def test_findings_can_be_copied_with_their_run() -> None:
     own, other = MemoryStore(), MemoryStore()
     for each in (own, other):
         make_run(each, [0])

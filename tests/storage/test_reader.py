@@ -65,7 +65,7 @@ def values(reader: RunReader, tensor: str = "x") -> list[float]:
 
 
 class RemoteStore(MemoryStore):
-    """Memory that claims to be far away, and remembers what was asked of it."""
+    """A memory store that counts as remote and records its requests."""
 
     parallel = 4
     remote = True
@@ -95,7 +95,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_an_empty_place(store: Store, format: str) -> None:
+def test_empty_store(store: Store, format: str) -> None:
     reader = RunReader(store)
     assert reader.refresh() is False
     assert reader.version == 0
@@ -178,7 +178,9 @@ def test_parquet_files_that_overlap(store: Store) -> None:
     run.close()
 
 
-def test_foreign_names_are_ignored_aloud(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_files_are_ignored_with_a_warning(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     write(store, range(2))
     store.write("index/000000000/notes.txt", [b"hello"])
     store.write("index/readme", [b"hello"])
@@ -208,7 +210,7 @@ def test_damaged_collections(store: Store, data: bytes) -> None:
 
 
 def craft(store: Store, event_file: str | None, **fields: Any) -> RunReader:
-    """A run whose index, sound in itself, points where it should not."""
+    """A run with an intact index that refers to wrong locations."""
     row = IndexRow(0, ModeKeys.TRAIN, 0, "x", 1.0, 0, dtype="float64", shape=(3,))
     row.event_file, row.offset, row.length, row.checksum = event_file, 0, 100, 1
     for name, value in fields.items():
@@ -228,7 +230,7 @@ def test_event_files_outside_the_run(store: Store, event_file: str, offset: int)
         values(reader)
 
 
-def test_classic_event_files_outside_the_run(store: Store) -> None:
+def test_v1_event_files_outside_the_run(store: Store) -> None:
     text = (
         '{"meta": {"mode": "TRAIN", "mode_step": 0, '
         '"event_file_name": "../000000000000_worker_0.tfevents"}, '
@@ -275,7 +277,7 @@ def test_an_event_file_that_is_missing(store: Store) -> None:
     ],
     ids=str,
 )
-def test_places_that_are_no_record(store: Store, fields: dict[str, int]) -> None:
+def test_locations_without_a_record_are_rejected(store: Store, fields: dict[str, int]) -> None:
     key = event_key(0, 0, "worker_0")
     write(store, range(1))
     (location,) = locations(reader_of(store))
@@ -289,7 +291,7 @@ def test_places_that_are_no_record(store: Store, fields: dict[str, int]) -> None
 
 
 def test_the_event_files_of_two_runs_swapped(store: Store) -> None:
-    """Both files are sound and of the same length; the index knows better."""
+    """Both files are intact and of the same length; the index detects the swap."""
     other = MemoryStore()
     write(store, range(2))
     write(other, range(2), value=50.0)
@@ -303,9 +305,7 @@ def test_the_event_files_of_two_runs_swapped(store: Store) -> None:
 
 @pytest.mark.parametrize("size", [3, 1 << 18], ids=["small", "large"])
 @pytest.mark.parametrize("change", [{"tensor": "y"}, {"step": 1}, {"checksum": 5}, {"length": 40}])
-def test_a_record_is_only_what_it_was_saved_as(
-    store: Store, size: int, change: dict[str, Any]
-) -> None:
+def test_record_must_match_its_row(store: Store, size: int, change: dict[str, Any]) -> None:
     """Also when the reader has verified the same record before."""
     with RunWriter(store) as run:
         run.submit(batch_of(0, size=size))
@@ -462,7 +462,7 @@ def test_files_that_always_vanish_are_an_error() -> None:
 # ---- far away
 
 
-def test_neighbouring_records_come_in_one_request() -> None:
+def test_neighboring_records_are_fetched_in_one_request() -> None:
     store = RemoteStore()
     write(store, range(50))
     reader = reader_of(store)
@@ -472,7 +472,7 @@ def test_neighbouring_records_come_in_one_request() -> None:
     assert len(store.asked) == 1
 
 
-def test_values_come_in_the_order_they_were_asked_for(store: Store) -> None:
+def test_values_are_returned_in_the_requested_order(store: Store) -> None:
     write(store, range(10))
     write(store, range(10, 20))
     reader = reader_of(store)
@@ -483,7 +483,7 @@ def test_values_come_in_the_order_they_were_asked_for(store: Store) -> None:
     assert reader.read_values([]) == []
 
 
-def test_a_large_remote_index_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_remote_index_is_read_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_bytes, "_TAIL_BYTES", 1 << 12)
     monkeypatch.setattr(index_file, "_SMALL", 100)
     store = RemoteStore()
@@ -541,7 +541,7 @@ def test_reading_while_another_process_writes(tmp_path: Path, format: str) -> No
 def _polls(reader: RunReader, writer: SpawnProcess) -> Iterator[None]:
     finished = False
     while not finished:
-        # A writer that died without an end would be waited for in vain.
+        # A writer that crashed without an end marker would be waited for.
         finished = reader.finished() or not writer.is_alive()
         reader.refresh()
         yield
@@ -550,7 +550,7 @@ def _polls(reader: RunReader, writer: SpawnProcess) -> Iterator[None]:
 # ---- steps
 
 
-def test_one_tensor_twice_in_two_modes(store: Store) -> None:
+def test_one_tensor_in_two_modes(store: Store) -> None:
     array: Array = np.arange(3.0)
     with RunWriter(store) as run:
         run.submit(StepBatch(0, ModeKeys.TRAIN, 0, [Entry("x", array)]))

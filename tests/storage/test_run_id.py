@@ -1,4 +1,4 @@
-"""The names of runs: files of another run do not speak for this one."""
+"""Run IDs: files of another run are rejected."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_collections_file_of_another_run_is_refused(format: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_job_that_goes_on_keeps_the_name(format: str) -> None:
+def test_resumed_job_keeps_the_run_id(format: str) -> None:
     store = run_of(format, end=False)
     before = list(run_ids(store))
     make_run(store, range(3, 5), format=format)
@@ -66,7 +66,7 @@ def test_a_job_that_goes_on_keeps_the_name(format: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_job_that_goes_on_finds_the_name_without_the_collections_file(format: str) -> None:
+def test_resumed_job_finds_the_run_id_without_the_collections_file(format: str) -> None:
     store = run_of(format, end=False)
     before = list(run_ids(store))
     for damage in (None, b"{"):
@@ -80,7 +80,7 @@ def test_a_job_that_goes_on_finds_the_name_without_the_collections_file(format: 
         read(store)
 
 
-def test_a_run_without_a_name_stays_without() -> None:
+def test_run_without_id_stays_without() -> None:
     store = MemoryStore()
     with RunWriter(store) as writer:
         writer.submit(default_batch("worker_0", 0))
@@ -113,7 +113,7 @@ def test_renamed_index_files_are_refused() -> None:
             read(changed)
 
 
-def test_index_files_of_two_runs_are_not_joined() -> None:
+def test_index_files_of_two_runs_are_not_merged() -> None:
     store, other = MemoryStore(), MemoryStore()
     for each in (store, other):
         writer = RunWriter(each)
@@ -138,7 +138,7 @@ def test_index_files_of_two_runs_are_not_joined() -> None:
     }.items() <= before.items()
 
 
-def test_an_index_file_of_format_v1_that_was_put_back() -> None:
+def test_restored_v1_index_file_is_rejected() -> None:
     store = run_of("v1", end=False)
     key = first_index(store)
     old = bytes(store.read(key))

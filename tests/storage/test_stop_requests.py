@@ -1,4 +1,4 @@
-"""Requests to stop a job: what is asked for arrives, whatever else lies in the files."""
+"""Stop requests: they arrive, whatever else is in the files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return open_store(f"s3://{bucket}/control-{next(_NUMBERS)}")
 
 
-def test_nothing_was_asked_for(store: Store) -> None:
+def test_no_requests(store: Store) -> None:
     assert list_stops(store) == []
 
 
@@ -58,7 +58,7 @@ def test_nothing_was_asked_for(store: Store) -> None:
         StopRequest("at the first step", at_step=0, time=0.0),
     ],
 )
-def test_a_request_comes_back_as_it_was(store: Store, request_: StopRequest) -> None:
+def test_request_round_trips(store: Store, request_: StopRequest) -> None:
     key = write_stop(store, request_)
     assert list_stops(store) == [key]
     assert read_stop(store, key) == request_
@@ -73,14 +73,14 @@ def test_requests_are_listed_oldest_first(store: Store) -> None:
     ]
 
 
-def test_two_who_ask_at_once_do_not_overwrite_each_other(store: Store) -> None:
+def test_concurrent_requests_do_not_overwrite_each_other(store: Store) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: write_stop(store, StopRequest(str(n), time=1.0)), range(40)))
     reasons = {read_stop(store, key).reason for key in list_stops(store)}
     assert reasons == {str(n) for n in range(40)}
 
 
-def test_other_files_are_no_requests(store: Store) -> None:
+def test_other_files_are_not_requests(store: Store) -> None:
     store.write(f"{CONTROL_PREFIX}notes.json", [b"{}"])
     store.write(f"{CONTROL_PREFIX}stop-half.json.tmp", [b"{}"])
     store.write("controls/stop-1.json", [b"{}"])
@@ -92,7 +92,7 @@ def test_other_files_are_no_requests(store: Store) -> None:
     [b"", b"stop!", b"\xff\xfe\x00", b"null", b"[]", b"7", b'"x"', b"{}", b"{" * 9, b"[" * 100_000],
     ids=range(10),
 )
-def test_what_cannot_be_understood_still_asks_for_a_stop(content: bytes) -> None:
+def test_unreadable_request_still_requests_a_stop(content: bytes) -> None:
     store = MemoryStore()
     store.write(KEY, [content])
     request = read_stop(store, KEY)
@@ -123,13 +123,13 @@ def test_fields_of_any_kind_are_read(fields: dict[str, Any]) -> None:
     assert isinstance(request.time, float)
 
 
-def test_a_time_beyond_all_numbers_is_no_error() -> None:
+def test_out_of_range_time_is_accepted() -> None:
     store = MemoryStore()
     store.write(KEY, [json.dumps({"reason": "now", "time": 10**400}).encode()])
     assert read_stop(store, KEY).reason == "now"
 
 
-def test_a_trial_asks_the_job_to_stop(tmp_path: Path) -> None:
+def test_trial_requests_a_stop(tmp_path: Path) -> None:
     make_run(tmp_path, end=False)
     trial = create_trial(tmp_path)
     trial.request_stop("the loss will not come down any more")
@@ -150,7 +150,7 @@ def test_requests_do_not_disturb_readers_of_the_run(tmp_path: Path) -> None:
     assert trial.findings() == []
 
 
-def test_a_damaged_request_still_asks_for_a_stop_but_says_nothing(
+def test_damaged_request_requests_a_stop_without_its_fields(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = MemoryStore()

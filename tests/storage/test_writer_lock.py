@@ -34,7 +34,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has the claim on worker_0."""
+    """Another process that holds the lock of worker_0."""
     process = subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -49,12 +49,12 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-def test_checking_makes_no_file(tmp_path: Path) -> None:
+def test_check_creates_no_file(tmp_path: Path) -> None:
     WriterLock(LocalStore(tmp_path / "run"), "worker_0").check()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_claim_is_taken_and_given_up(tmp_path: Path) -> None:
+def test_lock_is_taken_and_released(tmp_path: Path) -> None:
     first, second = (WriterLock(LocalStore(tmp_path), "worker_0") for _ in range(2))
     first.take()
     first.take()
@@ -70,7 +70,7 @@ def test_a_claim_is_taken_and_given_up(tmp_path: Path) -> None:
     second.release()
 
 
-def test_the_message_names_the_process_the_worker_the_place_and_the_remedy(
+def test_message_has_process_worker_directory_and_remedy(
     tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
     with pytest.raises(SMDebugRuntimeError) as caught:
@@ -82,7 +82,7 @@ def test_the_message_names_the_process_the_worker_the_place_and_the_remedy(
         assert part in message
 
 
-def test_another_worker_is_free(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_other_workers_are_not_locked(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     claim = WriterLock(LocalStore(tmp_path), "worker_1")
     claim.check()
     claim.take()
@@ -90,7 +90,7 @@ def test_another_worker_is_free(tmp_path: Path, holder: subprocess.Popen[str]) -
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_the_claim_ends_with_its_process(
+def test_lock_ends_with_its_process(
     tmp_path: Path, holder: subprocess.Popen[str], how: signal.Signals
 ) -> None:
     os.kill(holder.pid, how)
@@ -101,7 +101,7 @@ def test_the_claim_ends_with_its_process(
     claim.release()
 
 
-def test_a_program_started_meanwhile_does_not_keep_the_claim(tmp_path: Path) -> None:
+def test_child_program_does_not_keep_the_lock(tmp_path: Path) -> None:
     claim = WriterLock(LocalStore(tmp_path), "worker_0")
     claim.take()
     command = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.readline()"]
@@ -124,7 +124,9 @@ def test_a_program_started_meanwhile_does_not_keep_the_claim(tmp_path: Path) -> 
     ("one", "other"),
     [("a/b", "a_b"), ("/job:worker/replica:0", "_job:worker_replica:0"), ("a b", "a%20b")],
 )
-def test_workers_with_similar_names_do_not_meet(tmp_path: Path, one: str, other: str) -> None:
+def test_workers_with_similar_names_have_separate_locks(
+    tmp_path: Path, one: str, other: str
+) -> None:
     first, second = WriterLock(LocalStore(tmp_path), one), WriterLock(LocalStore(tmp_path), other)
     first.take()
     try:
@@ -170,7 +172,7 @@ def test_a_forked_child_leaves_the_lock_to_its_parent(tmp_path: Path, ends: str)
     lock.release()
 
 
-def test_two_who_ask_at_once_are_no_writers(tmp_path: Path) -> None:
+def test_concurrent_readers_are_not_taken_for_writers(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     lock = WriterLock(store, "worker_0")
     lock.take()
@@ -182,7 +184,7 @@ def test_two_who_ask_at_once_are_no_writers(tmp_path: Path) -> None:
         assert is_written(store) is False
 
 
-def test_a_store_without_files_has_no_claims() -> None:
+def test_store_without_files_has_no_locks() -> None:
     store = MemoryStore()
     first, second = WriterLock(store, "worker_0"), WriterLock(store, "worker_0")
     first.take()
@@ -192,7 +194,7 @@ def test_a_store_without_files_has_no_claims() -> None:
     second.release()
 
 
-def test_the_lock_is_no_part_of_the_run(tmp_path: Path) -> None:
+def test_lock_files_are_not_part_of_the_run(tmp_path: Path) -> None:
     from smdebug.testing import make_run
     from smdebug.trials import create_trial
 
@@ -206,7 +208,7 @@ def test_the_lock_is_no_part_of_the_run(tmp_path: Path) -> None:
 _JOIN = _HOLD.replace('"worker_0")', '"worker_0", compacting=True)')
 
 
-def test_a_job_waits_for_who_joins_its_index_files(tmp_path: Path) -> None:
+def test_job_waits_for_compaction(tmp_path: Path) -> None:
     joining = subprocess.Popen(
         [sys.executable, "-c", _JOIN, str(tmp_path)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -226,7 +228,7 @@ def test_a_job_waits_for_who_joins_its_index_files(tmp_path: Path) -> None:
 # ---- whether a run is being written
 
 
-def test_who_writes(tmp_path: Path) -> None:
+def test_is_written_while_any_worker_holds_its_lock(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     assert is_written(store) is None
     first, second = WriterLock(store, "worker_0"), WriterLock(store, "worker_1")
@@ -240,7 +242,7 @@ def test_who_writes(tmp_path: Path) -> None:
     assert is_written(MemoryStore()) is None
 
 
-def test_a_lock_that_nobody_may_look_at_says_nothing(tmp_path: Path) -> None:
+def test_unreadable_lock_is_unknown(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     claim = WriterLock(store, "worker_0")
     claim.take()
@@ -249,7 +251,7 @@ def test_a_lock_that_nobody_may_look_at_says_nothing(tmp_path: Path) -> None:
     assert is_written(store) is None
 
 
-def test_a_writer_that_comes_while_somebody_looks(
+def test_writer_starts_while_a_reader_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = LocalStore(tmp_path)
@@ -263,7 +265,7 @@ def test_a_writer_that_comes_while_somebody_looks(
         fcntl.flock(looking, fcntl.LOCK_SH | fcntl.LOCK_NB)
         with pytest.raises(SMDebugRuntimeError, match="another live process"):
             claim.take()
-        # Whoever looks is gone before the writer has lost its patience.
+        # The reader is gone before the writer stops waiting.
         monkeypatch.setattr(
             "smdebug.storage.writer_lock.time.sleep",
             lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN),
@@ -276,7 +278,7 @@ def test_a_writer_that_comes_while_somebody_looks(
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_a_claim_empties_nothing_behind_a_link(tmp_path: Path, folder: bool) -> None:
+def test_lock_does_not_truncate_the_target_of_a_link(tmp_path: Path, folder: bool) -> None:
     run, outside = tmp_path / "run", tmp_path / "outside"
     outside.mkdir()
     precious = outside / "worker_0.lock"
@@ -295,7 +297,7 @@ def test_a_claim_empties_nothing_behind_a_link(tmp_path: Path, folder: bool) -> 
     assert is_written(LocalStore(run)) is None
 
 
-def test_a_claim_on_a_pipe_is_refused(tmp_path: Path) -> None:
+def test_lock_on_a_pipe_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "locks").mkdir()
     os.mkfifo(tmp_path / "locks" / "worker_0.lock")
     with pytest.raises(SMDebugValueError, match=r"is no file"):

@@ -170,7 +170,7 @@ class Watcher(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
         self.epochs: list[dict[str, float]] = []
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        # A model of Keras 2 says no weights before it has some.
+        # A model of Keras 2 has no weights before it is built.
         self.before.append(self.model.get_weights() if self.model.built else [])
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -107,7 +107,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 
 
 def check_same(program: Program, name: str) -> None:
-    """The two trainings came to the very same, bit by bit."""
+    """The two training runs have the same results, bit by bit."""
     bare, hooked = program.truth(f"{name}_bare"), program.truth(f"{name}_hooked")
     for one, other in zip(bare["final"], hooked["final"], strict=True):
         assert one.tobytes() == other.tobytes()
@@ -190,7 +190,7 @@ def test_dropout_on_torch(on_torch: Program) -> None:
         assert hidden.shape == (4, 4)
 
 
-def test_a_compiled_model_on_torch_is_looked_into(on_torch: Program) -> None:
+def test_compiled_model_on_torch_is_captured(on_torch: Program) -> None:
     trial = on_torch.trial("jit_hooked")
     assert trial.tensor("gradients/first/kernelGrad").steps() == [0, 2]
     assert trial.tensor("first/outputs").steps() == [0, 2]
@@ -205,7 +205,7 @@ def test_a_compiled_model_on_torch_is_looked_into(on_torch: Program) -> None:
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_numbers_instead_of_tensors(request: pytest.FixtureRequest, backend: str) -> None:
+def test_reductions_instead_of_tensors(request: pytest.FixtureRequest, backend: str) -> None:
     program: Program = request.getfixturevalue(f"on_{backend}")
     truth, trial = program.truth("numbers_hooked"), program.trial("numbers_hooked")
     kernel = trial.tensor(WEIGHTS[0])
@@ -233,7 +233,7 @@ def test_a_layer_that_writes_to_its_input_on_torch(on_torch: Program) -> None:
             np.testing.assert_allclose(found, 2 * given, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def test_a_step_of_the_models_own_on_torch(on_torch: Program) -> None:
+def test_custom_train_step_on_torch(on_torch: Program) -> None:
     truth, trial = on_torch.truth("own_hooked"), on_torch.trial("own_hooked")
     assert trial.steps() == [0, 1, 2]
     assert "my_loss" in trial.tensor_names(collection="losses")
@@ -258,11 +258,11 @@ def test_training_on_jax_is_not_changed(on_jax: Program, name: str) -> None:
     check_same(on_jax, name)
 
 
-def test_what_is_outside_of_a_step_on_jax(on_jax: Program) -> None:
+def test_tensors_outside_a_step_on_jax(on_jax: Program) -> None:
     check_outside(on_jax, "everything_hooked")
 
 
-def test_what_is_inside_of_a_step_on_jax_is_said_to_be_missing_once(on_jax: Program) -> None:
+def test_tensors_inside_a_step_on_jax_cause_one_warning(on_jax: Program) -> None:
     trial = on_jax.trial("everything_hooked")
     for collection in ("gradients", "layers", "inputs", "outputs"):
         assert trial.tensor_names(collection=collection) == []
@@ -288,7 +288,7 @@ def test_keras_without_tensorflow(alone: Program) -> None:
     check_inside(alone, "sessions_hooked")
 
 
-def test_sessions_without_tensorflow_are_refused_with_a_reason(alone: Program) -> None:
+def test_sessions_without_tensorflow_are_rejected_with_a_reason(alone: Program) -> None:
     alone.truth("sessions_hooked")
     refusals = [line for line in alone.output.splitlines() if line.startswith("refused: ")]
     assert len(refusals) == 4, alone.output

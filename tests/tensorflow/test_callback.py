@@ -37,7 +37,7 @@ TRAIN, EVAL, PREDICT = smd.modes.TRAIN, smd.modes.EVAL, smd.modes.PREDICT
 KERNEL, GRADIENT = "first/weights/first/kernel:0", "gradients/first/kernelGrad"
 LIMIT = 100
 
-# Keras asks numpy 2 in the way of numpy 1.
+# Keras calls numpy 2 in the way of numpy 1.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
     pytest.mark.filterwarnings(SEED_WARNING),
@@ -54,7 +54,7 @@ def batches(rows: int = 12, seed: int = 1) -> tuple[Array, Array]:
 
 
 def build(seed: int = 3, names: tuple[str, str] = ("first", "last"), graph: bool = False) -> Any:
-    """A model; it runs eagerly, which takes less time than to trace it, unless told."""
+    """A model; by default it runs eagerly, which takes less time than tracing."""
     keras.utils.set_random_seed(seed)
     model = keras.Sequential(
         [
@@ -195,7 +195,7 @@ def test_modes_are_those_of_what_runs(tmp_path: Path) -> None:
     assert steps_of(trial, "labels", PREDICT) == steps_of(trial, GRADIENT, EVAL) == []
 
 
-def test_steps_go_on_over_everything_that_runs(tmp_path: Path) -> None:
+def test_steps_continue_across_fit_evaluate_and_predict(tmp_path: Path) -> None:
     model, witness = build(), Witness()
     hook = hooked(tmp_path)
     both = [witness, hook]
@@ -204,7 +204,7 @@ def test_steps_go_on_over_everything_that_runs(tmp_path: Path) -> None:
     predict(model, both)
     fit(model, both, 2)
     evaluate(model, both)
-    # Nobody counts what runs without the hook.
+    # Batches without the hook are not counted.
     fit(model)
     evaluate(model)
     fit(model, both)
@@ -236,7 +236,9 @@ def test_an_evaluation_and_a_prediction_in_a_callback_in_the_middle_of_fit(tmp_p
     assert same_weights(plain, model)
 
 
-def test_what_an_epoch_came_to_is_at_its_last_step_whatever_the_schedule(tmp_path: Path) -> None:
+def test_epoch_results_are_saved_at_the_last_step_regardless_of_the_save_schedule(
+    tmp_path: Path,
+) -> None:
     model, witness = build(), Witness()
     never = smd.SaveConfig(save_interval=1000, start_step=1)
     hook = hooked(tmp_path, save_config=never)
@@ -259,7 +261,7 @@ def test_what_an_epoch_came_to_is_at_its_last_step_whatever_the_schedule(tmp_pat
     assert trial.tensor_names(collection="metrics") == ["epoch", "mae", "val_mae"]
 
 
-def test_the_metrics_of_every_epoch_begin_anew(tmp_path: Path) -> None:
+def test_metrics_are_reset_at_every_epoch(tmp_path: Path) -> None:
     model, witness = build(), Witness()
     hook = hooked(tmp_path)
     fit(model, [hook, witness], 3)
@@ -287,7 +289,7 @@ def counting(traces: list[int]) -> Any:
     return model
 
 
-def test_a_hook_that_is_told_nothing_saves_losses_and_metrics_at_every_500th_step(
+def test_default_hook_saves_losses_and_metrics_every_500_steps(
     tmp_path: Path,
 ) -> None:
     plain: list[int] = []
@@ -304,11 +306,11 @@ def test_a_hook_that_is_told_nothing_saves_losses_and_metrics_at_every_500th_ste
     # And what the epoch came to.
     assert steps_of(trial, "loss") == steps_of(trial, "mae") == [0, 500, 502]
     assert hook.has_default_configuration()
-    # Nothing of the model's step is needed: nobody looks into it.
+    # Nothing of the model's step is needed: it is not instrumented.
     assert traces == plain
 
 
-def test_a_step_is_looked_into_with_one_more_function(tmp_path: Path) -> None:
+def test_inside_of_a_step_is_captured_with_one_additional_function(tmp_path: Path) -> None:
     plain: list[int] = []
     fit(counting(plain))
     traces: list[int] = []
@@ -323,7 +325,7 @@ def test_a_step_is_looked_into_with_one_more_function(tmp_path: Path) -> None:
     assert steps_of(trial, gradient, TRAIN) == list(range(0, 15, 2))
 
 
-def test_the_mode_that_a_user_sets_is_that_of_what_runs(tmp_path: Path) -> None:
+def test_mode_set_by_the_user_is_used(tmp_path: Path) -> None:
     model, witness = build(), Witness()
     hook = hooked(tmp_path)
     hook.set_mode(EVAL)
@@ -416,7 +418,7 @@ def test_tensors_saved_in_callbacks_follow_their_collections_schedule(tmp_path: 
     assert trial.tensor("variable").value(0, TRAIN).shape == (3, 4)
 
 
-def test_a_number_saved_before_fit_is_the_first_steps(tmp_path: Path) -> None:
+def test_scalar_saved_before_fit_belongs_to_the_first_step(tmp_path: Path) -> None:
     hook = hooked(tmp_path, "losses")
     hook.save_scalar("before", 7)
     fit(build(), [hook])
@@ -427,7 +429,7 @@ def test_a_number_saved_before_fit_is_the_first_steps(tmp_path: Path) -> None:
     assert steps_of(trial, "scalar/after", TRAIN) == [2]
 
 
-def test_a_tensor_without_a_value_is_refused_with_advice(tmp_path: Path) -> None:
+def test_a_tensor_without_a_value_is_rejected_with_advice(tmp_path: Path) -> None:
     hook = hooked(tmp_path, "losses")
 
     @tf.function(autograph=False)
@@ -450,7 +452,7 @@ def test_everything_is_there_when_fit_returns(tmp_path: Path, format: str) -> No
     trial = smd.create_trial(tmp_path)
     witness.check(trial)
     assert not trial.loaded_all_steps
-    # Asked to look now: a question soon after a slow look is answered from what is known.
+    # Forces a refresh: soon after a slow refresh, answers come from the cache.
     evaluate(model, [hook, witness])
     trial.refresh_data()
     witness.check(trial)
@@ -508,7 +510,7 @@ def test_a_dry_run_writes_nothing_and_says_what_it_would(
     assert hook.stats().saved_steps == 3
 
 
-def test_what_the_hook_cost(tmp_path: Path) -> None:
+def test_stats_of_the_hook(tmp_path: Path) -> None:
     model = build()
     hook = hooked(tmp_path, "gradients", save_config=smd.SaveConfig(save_interval=2))
     assert (hook.stats().steps, hook.stats().saved_steps) == (0, 0)
@@ -579,7 +581,7 @@ def test_checkpoints_of_every_batch(tmp_path: Path, order: int) -> None:
     assert same_weights(loaded, model)
 
 
-def test_tensorboards_own_callback_beside_the_hook(tmp_path: Path) -> None:
+def test_tensorboards_own_callback_together_with_the_hook(tmp_path: Path) -> None:
     plain, model = build(graph=True), build(graph=True)
     fit(plain, [keras.callbacks.TensorBoard(str(tmp_path / "plain"), update_freq=1)], 2)
     hook = hooked(tmp_path / "run")
@@ -596,7 +598,7 @@ def test_tensorboards_own_callback_beside_the_hook(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_training_that_is_taken_up_again(tmp_path: Path, order: int) -> None:
+def test_resumed_training(tmp_path: Path, order: int) -> None:
     whole = build()
     fit(whole, epochs=4)
 
@@ -640,7 +642,7 @@ def test_the_other_callbacks_of_keras(tmp_path: Path) -> None:
     assert trial.tensor("loss").steps(TRAIN) == list(range(9))
 
 
-def test_what_sets_stop_training_stops_it(tmp_path: Path) -> None:
+def test_stop_training_still_stops_training(tmp_path: Path) -> None:
     model = build()
     hook = hooked(tmp_path)
 
@@ -667,7 +669,7 @@ def test_a_list_of_callbacks_made_by_the_user(tmp_path: Path) -> None:
 # ---- the model as Keras left it
 
 
-def test_the_model_has_its_own_functions_again(tmp_path: Path) -> None:
+def test_original_functions_are_restored(tmp_path: Path) -> None:
     plain, model = build(graph=True), build(graph=True)
     names = ["train_function", "test_function", "predict_function"]
 
@@ -713,7 +715,7 @@ def test_after_an_exception_in_a_callback(
         fit(plain, [At(moment, fail, 0)])
     with pytest.raises(error):
         fit(model, [hook, At(moment, fail, 0)][::order])
-    # Somebody goes on in the notebook.
+    # As in the next cell of a notebook.
     fit(plain)
     fit(model)
     evaluate(plain)
@@ -761,7 +763,7 @@ def test_closed_between_the_beginning_and_the_end_of_a_batch(tmp_path: Path) -> 
     assert steps_of(smd.create_trial(tmp_path), GRADIENT) == [0]
 
 
-def test_a_closed_hook_in_fit_says_so_and_lets_it_be(
+def test_closed_hook_in_fit_warns_and_does_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain, model = build(), build()
@@ -813,7 +815,7 @@ def test_the_last_layer_is_replaced_between_two_fits(tmp_path: Path) -> None:
     assert steps_of(trial, "last/weights/last/kernel:0") == [0, 1, 2]
 
 
-def test_a_function_made_again_in_the_middle_of_fit(tmp_path: Path) -> None:
+def test_function_rebuilt_in_the_middle_of_fit(tmp_path: Path) -> None:
     plain, model = build(graph=True), build(graph=True)
     hook = hooked(tmp_path)
 
@@ -888,7 +890,7 @@ def test_two_hooks_on_one_model(tmp_path: Path) -> None:
     fit(plain, epochs=2, **more)
     fit(model, [first, second], 2, **more)
     first.close()
-    # The one that is left goes on.
+    # The remaining one continues.
     fit(plain)
     fit(model, [first, second])
     second.close()
@@ -919,7 +921,7 @@ def test_a_hook_that_is_given_twice_counts_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["on_train_batch_begin", "on_train_batch_end"])
-def test_batches_by_hand_beside_fit(tmp_path: Path, moment: str) -> None:
+def test_train_on_batch_next_to_fit(tmp_path: Path, moment: str) -> None:
     other_x = np.full((4, 3), 9, np.float32)
 
     def script(model: Any, callbacks: Any) -> None:
@@ -1071,7 +1073,7 @@ def test_a_checkpoint_of_tensorflow_in_the_middle_of_fit(tmp_path: Path) -> None
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_pickled_hook_is_empty_and_does_no_harm(tmp_path: Path) -> None:
+def test_pickled_hook_saves_nothing(tmp_path: Path) -> None:
     plain, model = build(), build()
     hook = hooked(tmp_path / "run")
     fit(model, [hook])
@@ -1161,7 +1163,7 @@ def test_a_closed_hook_keeps_no_model(tmp_path: Path) -> None:
     assert gone([hook])
 
 
-def test_a_closed_hook_that_nobody_has_is_gone(tmp_path: Path) -> None:
+def test_unreferenced_closed_hook_is_freed(tmp_path: Path) -> None:
     model = build()
     hook = hooked(tmp_path)
     fit(model, [hook])
@@ -1207,7 +1209,7 @@ def test_a_forked_process_trains_and_writes_nothing(tmp_path: Path) -> None:
     assert "saves nothing" in (tmp_path / "child.txt").read_text()
 
 
-def test_data_from_processes_of_its_own(tmp_path: Path) -> None:
+def test_data_from_worker_processes(tmp_path: Path) -> None:
     done = program("life_workers.py", tmp_path)
     assert done.returncode == 0, done.stderr
     trial = smd.create_trial(tmp_path / "run")

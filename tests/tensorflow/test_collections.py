@@ -38,7 +38,7 @@ LAYERS = ["first/inputs", "first/outputs", "last/inputs", "last/outputs"]
 DATA = ["inputs", "labels", "predictions"]
 LOGS = ["batch", "epoch", "loss", "mae"]
 
-# Keras asks numpy 2 in the way of numpy 1.
+# Keras calls numpy 2 in the way of numpy 1.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
     pytest.mark.filterwarnings(SEED_WARNING),
@@ -109,7 +109,7 @@ def collections_file(out_dir: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("eager", [True, False])
-def test_what_each_collection_has(tmp_path: Path, eager: bool) -> None:
+def test_contents_of_each_collection(tmp_path: Path, eager: bool) -> None:
     names = ["weights", "biases", "gradients", "layers", "inputs", "outputs"]
     trial = train(hooked(tmp_path, *names, "labels", "predictions"), eager=eager)
     found = {name: trial.tensor_names(collection=name) for name in trial.collections()}
@@ -152,7 +152,7 @@ def test_the_older_name_of_biases(tmp_path: Path, name: str) -> None:
     assert besides_logs(train(hooked(tmp_path, name))) == BIASES
 
 
-def test_what_is_a_bias_is_told_by_the_variable_not_by_the_layer(tmp_path: Path) -> None:
+def test_biases_are_found_by_variable_name(tmp_path: Path) -> None:
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
         [
@@ -184,7 +184,7 @@ def test_layers_that_regexes_choose(tmp_path: Path) -> None:
     assert besides_logs(train(hook)) == LAYERS[:2]
 
 
-def test_what_layers_leaves_out(tmp_path: Path) -> None:
+def test_tensors_not_in_layers(tmp_path: Path) -> None:
     hook = hooked(tmp_path, "layers", "gradients")
     hook.get_collection("layers").exclude(["inputs", "^last"])
     hook.get_collection("gradients").exclude("bias")
@@ -283,7 +283,7 @@ def test_a_layer_is_added(tmp_path: Path, inputs: Any, outputs: Any, expected: l
 
 
 class Two(keras.Model):
-    """Two parts that have a layer of the same name each, and one whose name ends like it."""
+    """Two parts with a layer of the same name each, and one with a name that ends like it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -295,7 +295,7 @@ class Two(keras.Model):
         return self.decoder(self.other(self.encoder(x)))
 
 
-def test_a_layer_among_others_of_its_name_is_added_alone(tmp_path: Path) -> None:
+def test_layer_with_a_shared_name_is_added_alone(tmp_path: Path) -> None:
     model = Two()
     hook = hooked(tmp_path, "mine", "other")
     collection(hook, "mine").add_keras_layer(model.encoder.layers[0])
@@ -305,7 +305,7 @@ def test_a_layer_among_others_of_its_name_is_added_alone(tmp_path: Path) -> None
     assert trial.tensor_names(collection="other") == ["my_dense/inputs", "my_dense/outputs"]
 
 
-def test_a_model_inside_of_a_model_is_added(tmp_path: Path) -> None:
+def test_a_model_inside_a_model_is_added(tmp_path: Path) -> None:
     model = Two()
     hook = hooked(tmp_path, "mine")
     collection(hook, "mine").add_keras_layer(model.decoder, inputs=True)
@@ -365,7 +365,7 @@ def test_a_collection_given_to_the_hook(tmp_path: Path) -> None:
 # ---- when and what
 
 
-def test_collections_have_schedules_of_their_own(tmp_path: Path) -> None:
+def test_collections_have_their_own_save_schedules(tmp_path: Path) -> None:
     hook = hooked(tmp_path, "weights", "gradients", "layers", save_config=EVERY)
     hook.get_collection("weights").save_config = smd.SaveConfig(save_interval=3)
     hook.get_collection("gradients").save_config = smd.SaveConfig(save_steps=[1, 4], end_step=0)
@@ -401,7 +401,7 @@ def test_collections_may_change_in_the_middle_of_fit(tmp_path: Path) -> None:
     assert steps_of(trial, GRADIENTS[0]) == [0, 1, 2]
 
 
-def test_collections_have_reductions_of_their_own(tmp_path: Path) -> None:
+def test_collections_have_their_own_reductions(tmp_path: Path) -> None:
     hook = hooked(
         tmp_path, "weights", "biases", "gradients", "layers",
         reduction_config=smd.ReductionConfig(["max"], abs_norms=["l1"]),
@@ -433,7 +433,7 @@ def test_collections_have_reductions_of_their_own(tmp_path: Path) -> None:
     assert found["l1", True] == pytest.approx(np.abs(kernel).sum(), rel=1e-6)
 
 
-def test_a_tensor_of_several_collections_is_saved_once_with_what_all_of_them_ask(
+def test_tensor_of_several_collections_is_saved_once_with_all_reductions(
     tmp_path: Path,
 ) -> None:
     hook = hooked(tmp_path, "weights", "mine", reduction_config=smd.ReductionConfig(["max"]))
@@ -486,13 +486,13 @@ def test_get_hook_by_its_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Keras", "tf", 7])
-def test_a_kind_of_hook_that_there_is_not(kind: Any) -> None:
+def test_unknown_hook_type(kind: Any) -> None:
     with pytest.raises(SMDebugValueError, match=r"hook_type must be one of 'keras'.*got") as caught:
         smd.get_hook(hook_type=kind)
     assert str(kind) in str(caught.value)
 
 
-def test_a_hook_is_not_made_of_no_kind() -> None:
+def test_creating_a_hook_requires_a_hook_type() -> None:
     with pytest.raises(SMDebugValueError, match=r"hook_type must be.*got None; pass one of them"):
         smd.get_hook(create_if_not_exists=True)
 
@@ -501,16 +501,16 @@ def test_a_hook_is_not_made_of_no_kind() -> None:
 
 
 @pytest.mark.parametrize(("name", "near"), [("gradient", "gradients"), ("layer", "layers")])
-def test_a_misspelt_collection_is_refused(tmp_path: Path, name: str, near: str) -> None:
+def test_a_misspelled_collection_is_rejected(tmp_path: Path, name: str, near: str) -> None:
     with pytest.raises(SMDebugValueError, match=f"Unknown collection '{name}'.*'{near}'"):
         smd.KerasHook(tmp_path, include_collections=[name])
 
 
-def test_a_collection_that_names_nothing_is_refused_in_fit(tmp_path: Path) -> None:
+def test_a_collection_that_names_nothing_is_rejected_in_fit(tmp_path: Path) -> None:
     hook = smd.KerasHook(tmp_path, include_collections=["mine"])
     with pytest.raises(InvalidCollectionConfiguration, match=r"\bmine\b"):
         fit(build(), [hook])
-    # It can be mended, and then goes on.
+    # It can be corrected, and then continues.
     hook.get_collection("mine").include("outputs")
     fit(build(), [hook])
     hook.close()
@@ -518,7 +518,7 @@ def test_a_collection_that_names_nothing_is_refused_in_fit(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("value", [7, None, [7], ["a", None], object()])
-def test_what_has_no_name_cannot_be_added(value: Any) -> None:
+def test_objects_without_a_name_cannot_be_added(value: Any) -> None:
     with pytest.raises(SMDebugTypeError, match=r"collection 'mine': expected names.*got") as caught:
         smd.Collection("mine").add(value)
     wrong = value[-1] if isinstance(value, list) else value
@@ -563,9 +563,7 @@ def test_a_schedule_of_a_collection_is_for_modes(tmp_path: Path, value: Any) -> 
         ({"rules": ["NonFinite"], "before_update": True}, ["before_update", "Keras", "stop"]),
     ],
 )
-def test_arguments_that_make_no_sense(
-    tmp_path: Path, options: dict[str, Any], fragments: list[str]
-) -> None:
+def test_invalid_arguments(tmp_path: Path, options: dict[str, Any], fragments: list[str]) -> None:
     with pytest.raises(SMDebugError) as caught:
         smd.KerasHook(tmp_path, **options)
     assert [each for each in fragments if each not in str(caught.value)] == []
@@ -583,6 +581,6 @@ def test_register_model_takes_a_model(tmp_path: Path, value: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["train", None, 1])
-def test_a_mode_that_is_none(tmp_path: Path, mode: Any) -> None:
+def test_invalid_mode(tmp_path: Path, mode: Any) -> None:
     with pytest.raises(SMDebugValueError, match=r"mode must be one of modes\.TRAIN"):
         smd.KerasHook(tmp_path).set_mode(mode)

@@ -117,7 +117,7 @@ def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """Models and trainings of other kinds."""
+    """Other kinds of models and training."""
     folder = tmp_path_factory.mktemp("kinds")
     names = ["idle", "dropout", "words", "own", "eagerly", "loop", "central"]
     names += [] if KERAS_3 else ["together"]
@@ -159,7 +159,7 @@ def started(mirrored: Program, kinds: Program, workers: list[Program]) -> None:
 
 
 def assert_same(first: Truth, second: Truth) -> None:
-    """The two trainings came to the very same, bit by bit."""
+    """The two training runs have the same results, bit by bit."""
     assert len(first["final"]) == len(second["final"]) > 0
     for one, other in zip(first["final"], second["final"], strict=True):
         assert one.tobytes() == other.tobytes()
@@ -223,7 +223,7 @@ def test_a_model_on_two_devices_trains_as_without_the_hook(
         assert one["logs"] == other["logs"]
 
 
-def test_the_first_replica_speaks_for_all(mirrored: Program) -> None:
+def test_first_replica_is_saved_for_all(mirrored: Program) -> None:
     truth, trial = mirrored.truth("first_replica"), mirrored.trial("first_replica")
     assert trial.workers() == ["worker_0"]
     check_steps(trial, truth)
@@ -306,7 +306,7 @@ def test_a_job_on_two_devices_that_was_terminated_is_started_again(tmp_path: Pat
         np.testing.assert_array_equal(value, truth["steps"][step]["after"][0])
 
 
-# ---- other kinds of models and trainings
+# ---- other kinds of models and training
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_each_replica_of_such_models(kinds: Program, kind: str) -> None:
         check_logs(trial, worker, truth)
 
 
-def test_a_replica_that_gets_no_rows(kinds: Program) -> None:
+def test_replica_without_rows(kinds: Program) -> None:
     truth, trial = kinds.truth("idle_all"), kinds.trial("idle_all")
     assert trial.tensor("inputs").value(2, worker=FIRST).shape == (1, 4)
     assert trial.tensor("inputs").value(2, worker=SECOND).shape == (0, 4)
@@ -359,7 +359,7 @@ def test_the_variables_of_an_optimizer_on_two_devices(kinds: Program) -> None:
         assert [int(trial.tensor(counter).value(s, worker=worker)) for s in (0, 3, 9)] == [1, 4, 10]
 
 
-def test_a_step_of_the_models_own_on_two_devices(kinds: Program) -> None:
+def test_custom_train_step_on_two_devices(kinds: Program) -> None:
     truth, trial = kinds.truth("own_all"), kinds.trial("own_all")
     check_steps(trial, truth)
     check_logs(trial, FIRST, truth)
@@ -397,7 +397,7 @@ def test_several_batches_at_once_on_two_devices(kinds: Program) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["loop_one", "loop_all"])
-def test_a_loop_of_ones_own_on_two_devices(kinds: Program, scenario: str) -> None:
+def test_custom_loop_on_two_devices(kinds: Program, scenario: str) -> None:
     truth, trial = kinds.truth(scenario), kinds.trial(scenario)
     assert_same(kinds.truth("loop_bare"), truth)
     assert trial.steps() == [0, 1, 2, 3]
@@ -416,7 +416,7 @@ def test_a_loop_of_ones_own_on_two_devices(kinds: Program, scenario: str) -> Non
         assert trial.tensor("first/outputs").value(number, worker=worker).shape == (4, 3)
 
 
-def test_a_loop_of_ones_own_says_that_only_the_first_replica_is_seen(kinds: Program) -> None:
+def test_custom_loop_warns_that_only_the_first_replica_is_saved(kinds: Program) -> None:
     kinds.truth("loop_all")
     assert "replica" in kinds.said("loop_all")
     assert "replica" not in kinds.said("loop_one")
@@ -432,7 +432,7 @@ def test_one_device_is_one_worker(kinds: Program) -> None:
     check_logs(trial, "worker_0", truth)
 
 
-def test_central_storage_saves_weights_and_metrics_and_says_what_it_does_not(
+def test_central_storage_saves_weights_and_metrics_with_a_warning(
     kinds: Program,
 ) -> None:
     truth, trial = kinds.truth("central_all"), kinds.trial("central_all")
@@ -482,7 +482,7 @@ def test_each_process_is_a_worker(workers: list[Program], scenario: str, count: 
 
 
 @FIT_TOGETHER
-def test_processes_say_what_they_do_not_save(workers: list[Program]) -> None:
+def test_processes_warn_about_what_is_not_saved(workers: list[Program]) -> None:
     truths(workers, "fit_all")
     trial = workers[0].trial("fit_all")
     if not trial.tensor_names(collection="gradients"):
@@ -491,7 +491,7 @@ def test_processes_say_what_they_do_not_save(workers: list[Program]) -> None:
 
 
 @pytest.mark.parametrize(("scenario", "count"), [("loop_one", 1), ("loop_all", 2)])
-def test_each_process_saves_what_its_tape_saw(
+def test_each_process_saves_the_tensors_of_its_tape(
     workers: list[Program], scenario: str, count: int
 ) -> None:
     found, trial = truths(workers, scenario), workers[0].trial(scenario)

@@ -117,7 +117,7 @@ def test_the_oldest_scripts() -> None:
     assert session.SessionHook is session.EstimatorHook is smd.SessionHook
 
 
-def test_what_the_page_says_is_refused(tmp_path: Path) -> None:
+def test_options_documented_as_unsupported_are_rejected(tmp_path: Path) -> None:
     for kind in (smd.KerasHook, smd.SessionHook):
         with pytest.raises(SMDebugValueError, match="before_update"):
             kind(tmp_path / "run", rules=["NonFinite"], before_update=True)

@@ -23,7 +23,7 @@ keras: Any = tf.keras
 EVERY = smd.SaveConfig(save_interval=1)
 INSIDE = ["weights", "gradients", "layers", "inputs", "outputs"]
 
-# Keras asks numpy 2 in the way of numpy 1.
+# Keras calls numpy 2 in the way of numpy 1.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
     pytest.mark.filterwarnings(SEED_WARNING),
@@ -31,7 +31,7 @@ pytestmark = [
 
 
 def in_the_way(out_dir: Path, folder: str = "events") -> Path:
-    """A directory in which no such folder can be made: a file stands where it would be."""
+    """A directory that cannot be created: a file has its path."""
     out_dir.mkdir(exist_ok=True)
     (out_dir / folder).write_text("in the way")
     return out_dir
@@ -101,7 +101,7 @@ def hooked(out_dir: Path, **options: Any) -> smd.KerasHook:
     [("v1", "events", True), ("v2", "index", True), ("v2", "events", False),
      ("v1", "collections", False)],
 )  # fmt: skip
-def test_training_does_not_notice_that_nothing_can_be_saved(
+def test_training_is_not_affected_if_nothing_can_be_saved(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, format: str, folder: str, flush: bool
 ) -> None:
     expected = fit(build())
@@ -120,16 +120,14 @@ def test_training_does_not_notice_that_nothing_can_be_saved(
     assert not (out_dir / END_KEY).exists()
 
 
-def test_the_log_says_which_steps_were_lost(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_lost_steps_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hook = hooked(tmp_path / "run", flush_seconds=1000)
 
     class Gone(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if batch == 1:
                 hook.flush()
-                # The directory is gone, and a file stands in its place.
+                # The directory is gone, and a file has its path.
                 (tmp_path / "run").rename(tmp_path / "elsewhere")
                 (tmp_path / "run").write_text("in the way")
 
@@ -156,12 +154,12 @@ def test_a_directory_that_cannot_be_made_is_a_failure_like_others(
     assert (tmp_path / "file").read_text() == "in the way"
 
 
-def test_asked_to_the_hook_raises_in_fit(tmp_path: Path) -> None:
+def test_on_error_raise_raises_in_fit(tmp_path: Path) -> None:
     hook = hooked(in_the_way(tmp_path / "run"), on_error="raise")
     model = build()
     with pytest.raises(WriteFailed, match="could not write"):
         fit(model, hook, Flushing(hook))
-    # Said once: training may catch it and go on.
+    # Raised once: training may catch it and continue.
     fit(model, hook)
     hook.close()
     assert "FunctionProxy" not in type(model.train_function).__name__
@@ -189,14 +187,14 @@ class Odd(keras.callbacks.Callback):
         logs["none"] = None
 
 
-def test_what_others_put_into_the_logs_is_passed_over(tmp_path: Path) -> None:
+def test_logs_of_other_callbacks_are_ignored(tmp_path: Path) -> None:
     hook = hooked(tmp_path, include_collections=["losses"], on_error="raise")
     fit(build(run_eagerly=True), Odd(), hook, epochs=1)
     hook.close()
     assert smd.create_trial(tmp_path).tensor_names() == ["batch", "epoch", "loss"]
 
 
-def test_a_failure_inside_of_the_hook_leaves_training_alone(
+def test_a_failure_inside_the_hook_leaves_training_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Breaks(float):
@@ -225,7 +223,7 @@ def test_a_failure_inside_of_the_hook_leaves_training_alone(
 
 
 @pytest.mark.parametrize("on_error", ["warn", "raise"])
-def test_a_bad_configuration_is_raised_whatever_was_asked(tmp_path: Path, on_error: str) -> None:
+def test_invalid_configuration_raises_with_any_on_error(tmp_path: Path, on_error: str) -> None:
     hook = hooked(tmp_path, include_collections=["mine"], on_error=on_error)
     model = build(run_eagerly=True)
     with pytest.raises(InvalidCollectionConfiguration, match="mine"):
@@ -237,7 +235,7 @@ def test_a_bad_configuration_is_raised_whatever_was_asked(tmp_path: Path, on_err
 
 
 def model_of(step: Any, **options: Any) -> Any:
-    """A model whose step is a function of the model, of Keras's own step and of the data."""
+    """A model with a step that is a function of the model, the step of Keras and the data."""
 
     class Own(keras.Sequential):
         def train_step(self, batch: Any) -> Any:

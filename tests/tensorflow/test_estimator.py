@@ -130,7 +130,7 @@ def test_train_and_evaluate(tmp_path: Path) -> None:
     assert smd.create_trial(hook.out_dir).steps() == list(range(8))
 
 
-def test_an_evaluation_in_the_middle_of_a_training_step(tmp_path: Path) -> None:
+def test_evaluation_in_the_middle_of_a_training_step(tmp_path: Path) -> None:
     hook = EstimatorHook(
         tmp_path / "run", save_config=EVERY, include_collections=["weights", "gradients"]
     )

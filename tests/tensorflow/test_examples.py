@@ -1,4 +1,4 @@
-"""Every example for TensorFlow runs as it stands."""
+"""Every example for TensorFlow runs unchanged."""
 
 from __future__ import annotations
 

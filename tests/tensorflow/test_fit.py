@@ -54,7 +54,7 @@ DATA = ["inputs", "labels", "predictions"]
 
 
 def make(optimizer: Any = "sgd", kind: Any = sequential, **options: Any) -> Any:
-    """A model that begins with the same weights at every call; XLA only where it is asked for."""
+    """A model that starts with the same weights at every call; XLA only on request."""
     seeded()
     return compiled(kind(), optimizer, **{"jit_compile": False, **options})
 
@@ -79,7 +79,7 @@ def steps(trial: Any, name: str, mode: Any = modes.TRAIN) -> list[int]:
 def assert_inside(
     trial: Any, step: int, weights: list[Array], x: Array, y: Array, **options: Any
 ) -> None:
-    """Everything that is inside of a train step, computed again."""
+    """All tensors inside a train step, computed again."""
     model = copy_of(weights)
     for name, expected in zip(GRADIENTS, own_gradients(model, x, y, **options), strict=True):
         np.testing.assert_allclose(value(trial, name, step), expected, rtol=1e-5, atol=1e-7)
@@ -120,7 +120,7 @@ def rows_of(step: int, rows: int = 36) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("step", [0, 1, 4, 5, 9])
-def test_the_inside_of_a_step(ordinary: Any, step: int) -> None:
+def test_tensors_inside_a_step(ordinary: Any, step: int) -> None:
     trial, watcher, _ = ordinary
 
     assert_inside(trial, step, watcher.before[step], *rows_of(step))
@@ -362,7 +362,7 @@ def test_reductions_alone(tmp_path: Path) -> None:
 # ---- schedules
 
 
-def test_collections_have_schedules_of_their_own(tmp_path: Path) -> None:
+def test_collections_have_their_own_save_schedules(tmp_path: Path) -> None:
     hook = saver(tmp_path / "run", save_config=smd.SaveConfig(save_interval=4))
     schedules = {
         "gradients": smd.SaveConfig(save_interval=3, start_step=1),
@@ -414,7 +414,7 @@ def test_metrics_begin_again_with_every_epoch(tmp_path: Path) -> None:
         assert value(trial, "accuracy", step) == pytest.approx(expected, abs=1e-6), step
 
 
-def test_modes_have_schedules_of_their_own(tmp_path: Path) -> None:
+def test_modes_have_their_own_save_schedules(tmp_path: Path) -> None:
     schedule = smd.SaveConfig(
         {
             modes.TRAIN: smd.SaveConfigMode(save_interval=3),
@@ -467,7 +467,7 @@ def test_save_steps(tmp_path: Path) -> None:
         assert_inside(trial, step, watcher.before[step], *rows_of(step, 40))
 
 
-def test_nothing_but_the_small_set_by_default(tmp_path: Path) -> None:
+def test_default_collections_are_saved(tmp_path: Path) -> None:
     hook = smd.KerasHook(tmp_path / "run", save_config=smd.SaveConfig(save_interval=2))
     fit(make(), *data(40), hook)
     hook.close()
@@ -477,7 +477,7 @@ def test_nothing_but_the_small_set_by_default(tmp_path: Path) -> None:
     assert steps(trial, "loss") == [0, 2, 4]
 
 
-def test_a_regex_picks_one_of_everything(tmp_path: Path) -> None:
+def test_regex_selects_one_tensor_of_each_kind(tmp_path: Path) -> None:
     hook = saver(tmp_path / "run", [], include_regex=["^gradients/second/bias", "first/outputs$"])
     fit(make(), *data(16), hook)
     hook.close()
@@ -689,7 +689,7 @@ def test_eagerly(tmp_path: Path) -> None:
             assert_forward(trial, step, model, rows_of(step, 20)[0], mode)
 
 
-# ---- several trainings with one hook
+# ---- several training runs with one hook
 
 
 def test_a_new_optimizer_of_the_same_kind(tmp_path: Path) -> None:
@@ -707,7 +707,7 @@ def test_a_new_optimizer_of_the_same_kind(tmp_path: Path) -> None:
     assert saved == sorted(each.reshape(-1).tolist() for each in watcher.optimizer[1])
 
 
-def test_freezing_a_layer_between_two_trainings(tmp_path: Path) -> None:
+def test_freezing_a_layer_between_two_training_runs(tmp_path: Path) -> None:
     model, hook = make(), saver(tmp_path / "run")
     fit(model, *data(16), hook)
     model.get_layer("first").trainable = False

@@ -58,7 +58,7 @@ class Arrays(list[Any]):
 
 
 class Outcome:
-    """All there is of a training, to the last bit."""
+    """All results of training, to the last bit."""
 
     def __init__(self, model: Any, history: Any, *more: Any) -> None:
         self.arrays = Arrays(model.get_weights())
@@ -86,7 +86,7 @@ class Outcome:
 
 
 def classes(model: Any, optimizer: Any = "adam", **options: Any) -> Any:
-    # XLA takes its time: where it matters, it is asked for.
+    # XLA is slow: it is used only where it matters.
     return compiled(model, optimizer, **{"jit_compile": False, **options})
 
 
@@ -355,7 +355,7 @@ def by_xla() -> Any:
 
 
 class Branches(Subclassed):
-    """Layers inside of a `tf.function`, a condition and a loop."""
+    """Layers inside a `tf.function`, a condition and a loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -506,10 +506,10 @@ if not KERAS_3:
     del TRAININGS["three steps at once, unknown length"]
 CHANCE = ["dropout", "tf.random", "own train_step", "eager"]
 # Random numbers whose state is the function's own, and several batches at once, leave only one
-# function to run; and TensorFlow rounds in another way where somebody looks in between.
+# function to run; and TensorFlow rounds differently if tensors in between are read.
 FUSED = ["augmentation", "attention"]
 ROUNDED = FUSED if not KERAS_3 else []
-# The dropout of Keras 2 has its state in the function that draws: a hook's function begins anew.
+# The dropout of Keras 2 has its state in the function that draws: that of a hook starts again.
 TWICE = ["dropout", "convolution"] if KERAS_3 else ["convolution"]
 
 
@@ -548,7 +548,7 @@ def test_every_third_step(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FUSED)
-def test_all_but_layers_of_what_is_rounded(name: str, tmp_path: Path) -> None:
+def test_bit_identical_without_saving_layers(name: str, tmp_path: Path) -> None:
     hook = smd.KerasHook(
         tmp_path, include_collections=["weights", "biases", "gradients", "inputs", "outputs"],
         save_config=smd.SaveConfig(save_interval=3), on_error="raise",
@@ -566,7 +566,7 @@ def test_other_schedules(name: str, schedule: dict[str, int], tmp_path: Path) ->
 
 
 def again(training: Training, first: Any = None, second: Any = None) -> Outcome:
-    """Two trainings, an evaluation and a prediction, with a hook each."""
+    """Two training runs, an evaluation and a prediction, with a hook each."""
     seeded(5)
     model = training.make()
     x, y = training.given()
@@ -587,7 +587,7 @@ def again_without_hook(name: str) -> Outcome:
 
 
 @pytest.mark.parametrize("name", ["dropout", "convolution"])
-def test_two_trainings(name: str, tmp_path: Path) -> None:
+def test_two_training_runs(name: str, tmp_path: Path) -> None:
     hook = everything(tmp_path, save_interval=2)
 
     assert again(TRAININGS[name], hook, hook) == again_without_hook(name)

@@ -54,7 +54,7 @@ def check_names(model: Any) -> ModelNames:
     return names
 
 
-# ---- numbers behind names
+# ---- numbers after names
 
 
 @given(st.dictionaries(st.integers(), st.sampled_from(["a", "a_1", "a_1_1", "a_2", "b"])))
@@ -95,7 +95,7 @@ def test_a_variable_without_a_model() -> None:
     assert variable_name(tf.Variable(1.0, name="alone")) == "alone"
     layer = dense("mine")
     layer.build((None, 2))
-    # Keras 2 tells only what is inside of the layer.
+    # Keras 2 reports only what is inside the layer.
     assert variable_name(layer.kernel) in ("mine/kernel", "kernel")
 
 
@@ -226,7 +226,7 @@ def test_wrappers_and_cells_own_what_is_in_them() -> None:
     assert len(weights_of(model)) == 6
 
 
-def test_normalisation_dropout_and_attention() -> None:
+def test_normalization_dropout_and_attention() -> None:
     x = keras.Input((4, 6))
     hidden = keras.layers.MultiHeadAttention(2, 3, name="heads")(x, x)
     hidden = keras.layers.LayerNormalization(name="norm")(hidden + x)
@@ -279,7 +279,7 @@ def test_names_in_any_model(name: str, inside: list[Any]) -> None:
     model = build((name, inside))
     model(tf.ones((1, 2)))
     names = check_names(model)
-    # Made again, they are the same: a run that goes on has the names of the one before.
+    # Created again, they are the same: a resumed run has the names of the one before.
     again = ModelNames(model)
     assert [each.name for each in again.weights] == [each.name for each in names.weights]
     for each in names.weights:
@@ -296,7 +296,7 @@ def test_names_in_any_model(name: str, inside: list[Any]) -> None:
 
 
 def of_model(name: str) -> set[str]:
-    """The collections whose regexes a name matches."""
+    """The collections with regexes that match a name."""
     return {
         key
         for key, regexes in KERAS_COLLECTIONS.items()
@@ -346,7 +346,7 @@ def of_model(name: str) -> set[str]:
         ("Adam/m/dense/kernel:0", set()),
     ],
 )
-def test_the_collections_of_a_name(name: str, collections: set[str]) -> None:
+def test_collections_of_a_tensor_name(name: str, collections: set[str]) -> None:
     known = collections
     if name == "weights/outputs":
         # A layer called `weights`, or a variable called `outputs` of a tape's model: both.
@@ -364,7 +364,7 @@ def test_the_collections_of_a_name(name: str, collections: set[str]) -> None:
         ("dense/weights/dense/kernel:0", False),
     ],
 )  # fmt: skip
-def test_what_is_a_tensor_of_a_layer(name: str, of_layer: bool) -> None:
+def test_names_of_layer_tensors(name: str, of_layer: bool) -> None:
     assert bool(re.search(LAYER_TENSORS, name)) is of_layer
     if of_layer:
         assert not re.search(NOT_OF_A_LAYER, name)

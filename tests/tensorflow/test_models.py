@@ -582,7 +582,7 @@ def test_frozen_layers_have_no_gradients(tmp_path: Path) -> None:
     run.assert_gradients(rows(x), rows(y), ["second/kernel", "second/bias"])
 
 
-def test_what_the_loss_does_not_depend_on_has_no_gradient(tmp_path: Path) -> None:
+def test_variables_the_loss_does_not_depend_on_have_no_gradient(tmp_path: Path) -> None:
     class Unused(Subclassed):
         def __init__(self) -> None:
             super().__init__()
@@ -631,7 +631,7 @@ class OwnStep(Subclassed):
         return {"far": tf.reduce_mean(self(2 * x, training=False)) + 0 * tf.cast(y[0], tf.float32)}
 
 
-def test_steps_of_ones_own(tmp_path: Path) -> None:
+def test_custom_train_steps(tmp_path: Path) -> None:
     seeded()
     x, y = data(ROWS)
     run = Run(tmp_path / "run", made(OwnStep(), metrics=None), x, y, validation_data=(x[:8], y[:8]))
@@ -758,7 +758,7 @@ def test_several_updates_in_one_step(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_trained_by_another_class(tmp_path: Path) -> None:
-    """A wrapper whose own call never runs has no predictions, and everything else."""
+    """A wrapper with a `call` that never runs has no predictions, and everything else."""
 
     class Distilled(keras.Model):  # type: ignore[misc, unused-ignore]
         def __init__(self) -> None:
@@ -794,11 +794,11 @@ def test_a_model_that_is_trained_by_another_class(tmp_path: Path) -> None:
     assert {"student/first/outputs", "teacher/first/outputs"} <= run.names()
 
 
-# ---- functions inside of functions
+# ---- functions inside functions
 
 
 class Branches(Subclassed):
-    """Layers inside of a `tf.function`, a condition and a loop."""
+    """Layers inside a `tf.function`, a condition and a loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -824,7 +824,7 @@ class Branches(Subclassed):
 
 
 @pytest.mark.parametrize("eagerly", [False, True])
-def test_layers_inside_of_functions(eagerly: bool, tmp_path: Path) -> None:
+def test_layers_inside_functions(eagerly: bool, tmp_path: Path) -> None:
     seeded()
     model = Branches()
     x, y = data(ROWS)
@@ -840,7 +840,7 @@ def test_layers_inside_of_functions(eagerly: bool, tmp_path: Path) -> None:
     assert not run.names("hidden/outputs")
 
 
-def test_a_whole_model_inside_of_a_function(tmp_path: Path) -> None:
+def test_model_inside_a_function(tmp_path: Path) -> None:
     class Decorated(Subclassed):
         @tf.function
         def call(self, given: Any, training: bool | None = None) -> Any:
@@ -861,7 +861,7 @@ def test_a_whole_model_inside_of_a_function(tmp_path: Path) -> None:
 
 
 class SparseInside(Subclassed):
-    """A step inside of a `tf.function` of its own, with a sparse gradient in it."""
+    """A step inside its own `tf.function`, with a sparse gradient in it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -881,7 +881,7 @@ class SparseInside(Subclassed):
         return {"loss": loss}
 
 
-def test_a_step_inside_of_a_function(tmp_path: Path) -> None:
+def test_a_step_inside_a_function(tmp_path: Path) -> None:
     seeded()
     x, y = tokens(ROWS) % 7, np.ones(ROWS, np.float32)
     model = SparseInside()
@@ -902,7 +902,7 @@ def test_a_step_inside_of_a_function(tmp_path: Path) -> None:
     ],
     ids=["recurrent", "Python"],
 )
-def test_what_cannot_be_taken_back(layer: Any, has: bool) -> None:
+def test_steps_that_cannot_be_undone(layer: Any, has: bool) -> None:
     model = keras.Sequential([keras.Input((4, 2)), layer])
     found = []
 
@@ -1007,7 +1007,7 @@ def test_moving_averages_are_optimizer_variables(tmp_path: Path) -> None:
     [*(["weights"] if KERAS_3 else []), "bias", "my_weights", "loss", "gradients", "inputs",
      "outputs", "labels", "batch", "x.y", "x-y", "Grad", "outputs_0"],
 )  # fmt: skip
-def test_strange_names_of_layers(name: str, tmp_path: Path) -> None:
+def test_unusual_layer_names(name: str, tmp_path: Path) -> None:
     seeded()
     model = keras.Sequential(
         [
@@ -1101,7 +1101,7 @@ def test_words_as_inputs(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(KERAS_3, reason="Keras 3 has no ragged inputs")
-def test_ragged_inputs_do_no_harm(tmp_path: Path) -> None:
+def test_ragged_inputs_are_skipped(tmp_path: Path) -> None:
     seeded()
     model = keras.Sequential(
         [

@@ -26,7 +26,7 @@ STEPS = 4
 # By step over all modes, which here is the one of TRAIN.
 Found = dict[tuple[int, str], "Array"]
 
-# Keras asks numpy 2 in the way of numpy 1; so does TensorBoard's own reader.
+# Keras calls numpy 2 in the way of numpy 1; so does TensorBoard's own reader.
 pytestmark = [
     pytest.mark.filterwarnings(SEED_WARNING),
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
@@ -51,7 +51,7 @@ class Witness(keras.callbacks.Callback):
 
 def run(place: Path, format: str = "v2") -> tuple[Witness, Array]:
     """A run of everything at every step, and what Keras itself says."""
-    # Names begin anew.
+    # The numbering of names starts again.
     keras.backend.clear_session()
     keras.utils.set_random_seed(0)
     model = keras.Sequential(

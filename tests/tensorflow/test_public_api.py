@@ -144,7 +144,7 @@ def test_a_hook_is_a_callback_of_keras(tmp_path: Path) -> None:
     assert isinstance(smd.KerasHook(tmp_path), keras.callbacks.Callback)
 
 
-def test_what_a_hook_knows_when_it_is_told_nothing(tmp_path: Path) -> None:
+def test_default_arguments_of_a_hook(tmp_path: Path) -> None:
     hook = smd.KerasHook(tmp_path / "run")
     found = {name: getattr(hook, name) for name in ATTRIBUTES}
     del found["collection_manager"], found["save_config"], found["reduction_config"]
@@ -170,7 +170,7 @@ def test_what_a_hook_knows_when_it_is_told_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_collections_a_hook_begins_with(tmp_path: Path) -> None:
+def test_default_collections(tmp_path: Path) -> None:
     hook = smd.KerasHook(tmp_path / "run")
     assert set(hook.get_collections()) == {*DEFAULT_TF_COLLECTIONS, "labels", "predictions"}
     assert all(type(each) is smd.Collection for each in hook.get_collections().values())
@@ -195,7 +195,7 @@ def test_the_hook_of_a_process(tmp_path: Path) -> None:
         ("smdebug.tensorflow.singleton_utils", "get_hook"),
     ],
 )
-def test_other_paths_lead_to_the_same(path: str, name: str) -> None:
+def test_other_import_paths_are_the_same(path: str, name: str) -> None:
     assert getattr(importlib.import_module(path), name) is getattr(smd, name)
 
 

@@ -1,4 +1,4 @@
-"""Trainings with Keras that go on in a run that was there before."""
+"""Keras training that resumes an existing run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 keras: Any = tf.keras
-# Keras asks numpy 2 in the way of numpy 1.
+# Keras calls numpy 2 in the way of numpy 1.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
     pytest.mark.filterwarnings(SEED_WARNING),
@@ -36,7 +36,7 @@ def build() -> Any:
 
 
 def fit(model: Any, hook: Any, epochs: int) -> None:
-    """Trains and evaluates; of `epoch`, which counts anew in every call, nothing is compared."""
+    """Train and evaluate; `epoch`, which restarts in every call, is not compared."""
     x = features()
     model.fit(
         x, labels(x), batch_size=BATCH, epochs=epochs, shuffle=False, verbose=0,
@@ -49,7 +49,7 @@ def without_epochs(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
-def test_fit_goes_on(tmp_path: Path, format: str) -> None:
+def test_fit_is_resumed(tmp_path: Path, format: str) -> None:
     options: dict[str, Any] = {
         "save_config": EVERY_SECOND, "format": format,
         "include_collections": COLLECTIONS, "on_error": "raise",
@@ -76,7 +76,7 @@ def test_fit_goes_on(tmp_path: Path, format: str) -> None:
     assert without_epochs(found) == without_epochs(expected)
 
 
-def test_fit_goes_on_at_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_is_resumed_after_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "checkpoint_config.json"
     config.write_text(json.dumps({"LocalPath": str(tmp_path / "checkpoints")}), encoding="utf-8")
     monkeypatch.setenv("CHECKPOINT_CONFIG_FILE_PATH", str(config))

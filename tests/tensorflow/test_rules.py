@@ -1,4 +1,4 @@
-"""Rules over Keras trainings with and without faults: while they run, and afterwards."""
+"""Rules over Keras training with and without faults: during training, and afterwards."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 keras: Any = tf.keras
 EVERY = smd.SaveConfig(save_interval=1)
 TRAIN, EVAL = smd.modes.TRAIN, smd.modes.EVAL
-# More than anybody waits for: such a training ends because it is stopped.
+# More than a test can wait for: such training ends only because it is stopped.
 MANY = 100_000
 
-# Keras asks numpy 2 in the way of numpy 1.
+# Keras calls numpy 2 in the way of numpy 1.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
     pytest.mark.filterwarnings(SEED_WARNING),
@@ -114,7 +114,7 @@ def test_numbers_that_are_not_finite(tmp_path: Path, rule: str, faulty: bool) ->
     assert outcomes(tmp_path, rule)[rule].status == ("found" if faulty else "passed")
 
 
-def test_the_first_tensor_that_is_not_finite_is_told(tmp_path: Path) -> None:
+def test_first_non_finite_tensor_is_reported(tmp_path: Path) -> None:
     class Poison(keras.layers.Layer):
         """Its outputs hold a NaN when its inputs hold a large number."""
 
@@ -157,7 +157,7 @@ def relu_layers(bias: float) -> Any:
 @pytest.mark.parametrize(
     ("kind", "faulty"), [("layers", True), ("layers", False), ("activation", True)]
 )
-def test_relus_that_are_dead(tmp_path: Path, kind: str, faulty: bool) -> None:
+def test_dead_relus(tmp_path: Path, kind: str, faulty: bool) -> None:
     bias = -100.0 if faulty else 0.0
     model = relu_layers(bias) if kind == "layers" else dense(8, 1, activation="relu", bias=bias)
     model.compile(keras.optimizers.SGD(1e-6), "mse")
@@ -170,7 +170,7 @@ def test_relus_that_are_dead(tmp_path: Path, kind: str, faulty: bool) -> None:
     assert trial.tensor_names(collection="relu_output") == expected
     if faulty:
         assert hook.findings()[0].tensor == expected[0]
-    # Judged, not passed over.
+    # Evaluated, not skipped.
     (outcome,) = hook.rule_report().outcomes
     assert outcome.status == ("found" if faulty else "passed")
 
@@ -248,7 +248,7 @@ def classifier(kind: str) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("kind", ["sparse", "one hot", "binary"])
-def test_classes_that_are_rare_and_confused(tmp_path: Path, kind: str) -> None:
+def test_rare_and_confused_classes(tmp_path: Path, kind: str) -> None:
     model, loss = classifier(kind)
     model.compile(keras.optimizers.SGD(0.0), loss)
     hook = smd.KerasHook(
@@ -298,7 +298,7 @@ def test_updates_that_are_too_large(tmp_path: Path, faulty: bool) -> None:
     ]
 
 
-def test_weights_that_are_frozen_on_purpose_are_no_finding(tmp_path: Path) -> None:
+def test_frozen_weights_are_no_finding(tmp_path: Path) -> None:
     model = dense(4, 4, 1)
     model.layers[1].trainable = False
     model.compile(keras.optimizers.SGD(0.01), "mse")
@@ -395,7 +395,7 @@ def test_a_rule_stops_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
     assert "FunctionProxy" not in type(model.train_function).__name__
 
 
-def test_a_rule_stops_a_loop_of_ones_own(tmp_path: Path) -> None:
+def test_rule_stops_a_custom_loop(tmp_path: Path) -> None:
     model = dense(4, 1)
     optimizer = keras.optimizers.SGD(0.01)
     hook = smd.KerasHook(
@@ -418,7 +418,7 @@ def test_a_rule_stops_a_loop_of_ones_own(tmp_path: Path) -> None:
     assert hook.closed
 
 
-def test_what_a_rule_finds_is_only_said_unless_asked(tmp_path: Path) -> None:
+def test_findings_do_not_stop_training_by_default(tmp_path: Path) -> None:
     model = dense(4, 1)
     model.compile(keras.optimizers.SGD(0.01), "mse")
     hook = smd.KerasHook(tmp_path, rules=["NonFinite"], save_config=EVERY, on_error="raise")
@@ -431,7 +431,7 @@ def test_what_a_rule_finds_is_only_said_unless_asked(tmp_path: Path) -> None:
 # ---- when a tensor is not finite
 
 
-def test_a_step_is_saved_when_a_watched_tensor_is_not_finite(tmp_path: Path) -> None:
+def test_step_is_saved_when_an_observed_tensor_is_not_finite(tmp_path: Path) -> None:
     model = dense(4, 1)
     model.compile(keras.optimizers.SGD(0.01), "mse")
     config = smd.SaveConfig(save_interval=1000, start_step=1, when_nan=["^loss$"])
@@ -451,7 +451,7 @@ def test_a_step_is_saved_when_a_watched_tensor_is_not_finite(tmp_path: Path) -> 
     assert trial.tensor("dense_0/weights/dense_0/kernel:0").steps(TRAIN) == [7, 8, 9]
 
 
-def test_gradients_are_watched(tmp_path: Path) -> None:
+def test_gradients_are_observed(tmp_path: Path) -> None:
     model = dense(4, 1)
     model.compile(keras.optimizers.SGD(0.01), "mse")
     config = smd.SaveConfig(save_interval=1000, start_step=1, when_nan=["Grad$"])

@@ -70,7 +70,7 @@ def test_fit(sagemaker_job: Job, way: str) -> None:
 
 
 def test_the_end_of_an_epoch_is_written_once(sagemaker_job: Job) -> None:
-    """In format v1 a step that is added to is written anew, with all that it has."""
+    """In format v1 a step that is added to is written again as a whole."""
     sagemaker_job.configure(PARAMETERS, COLLECTIONS)
     sagemaker_job.run(JOBS / "train_keras.py", "get_hook", flags=FLAGS, **QUIET)
     again = sorted(path.name for path in sagemaker_job.tensors.rglob("*.again"))
@@ -119,7 +119,7 @@ def test_estimator(sagemaker_job: Job, way: str) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_switched_off_it_trains_the_same(sagemaker_job: Job, script: str) -> None:
+def test_training_is_the_same_with_smdebug_disabled(sagemaker_job: Job, script: str) -> None:
     sagemaker_job.configure(PARAMETERS, COLLECTIONS)
     path = JOBS / f"{script}.py"
     off = sagemaker_job.run(path, "get_hook", flags=FLAGS, USE_SMDEBUG="0", **QUIET)

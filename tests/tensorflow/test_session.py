@@ -158,7 +158,7 @@ def test_a_script_for_smdebug_1(tmp_path: Path) -> None:
     assert trial.tensor("w1:0").reduction_values(0).keys() == {("mean", False), ("max", True)}
 
 
-def test_save_all_also_saves_what_is_fed_and_what_an_optimizer_keeps(tmp_path: Path) -> None:
+def test_save_all_includes_fed_tensors_and_optimizer_variables(tmp_path: Path) -> None:
     hook = SessionHook(tmp_path, save_config=EVERY, save_all=True)
     net = Net(hook, v1.train.MomentumOptimizer(0.1, 0.9))
     run(hook, net.train, 2, net.feed)
@@ -186,7 +186,7 @@ def test_variables_of_both_kinds_go_by_their_names(tmp_path: Path, resource: boo
         assert np.array_equal(trial.tensor("w1:0").value(step), after[step])
 
 
-def test_a_gradient_with_only_some_rows_is_saved_whole(tmp_path: Path) -> None:
+def test_sparse_gradient_is_saved_dense(tmp_path: Path) -> None:
     hook = SessionHook(tmp_path, save_config=EVERY, include_collections=["gradients"])
     rows = tf.constant([1, 3, 3])
     table = v1.get_variable("table", [5, 2])
@@ -204,7 +204,7 @@ def test_a_gradient_with_only_some_rows_is_saved_whole(tmp_path: Path) -> None:
         np.testing.assert_allclose(trial.tensor(name).value(step), results[step][1], rtol=1e-6)
 
 
-def test_gradients_that_an_optimizer_is_only_given(tmp_path: Path) -> None:
+def test_gradients_passed_to_apply_gradients(tmp_path: Path) -> None:
     hook = SessionHook(tmp_path, save_config=EVERY, include_collections=["gradients"])
     weight = v1.get_variable("w", [2])
     optimizer = v1.train.GradientDescentOptimizer(0.1)
@@ -219,7 +219,7 @@ def test_gradients_that_an_optimizer_is_only_given(tmp_path: Path) -> None:
     assert not {"compute_gradients", "apply_gradients"} & set(vars(optimizer))
 
 
-def test_what_is_no_optimizer_is_left_alone(
+def test_wrap_optimizer_ignores_other_objects(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = SessionHook(tmp_path)
@@ -247,7 +247,7 @@ def test_reductions_dry_run_and_format_v1(tmp_path: Path) -> None:
         assert trial.tensor(net.loss.name).value(step) == results[step][2]
 
 
-def test_text_is_saved_and_bytes_that_are_none_are_not(tmp_path: Path) -> None:
+def test_strings_are_saved_and_invalid_utf8_is_not(tmp_path: Path) -> None:
     hook = SessionHook(tmp_path, save_config=EVERY, include_regex=[".*"])
     text = tf.constant(["ä", "b"], name="text")
     tf.constant([b"\xff\xfe"], name="bytes")
@@ -261,7 +261,7 @@ def test_text_is_saved_and_bytes_that_are_none_are_not(tmp_path: Path) -> None:
 
 
 class Asking(SessionHook):
-    """Keeps what it told the session to fetch."""
+    """Keeps the fetches it requested from the session."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.asked: list[Any] = []
@@ -327,7 +327,7 @@ def test_sessions_that_take_turns(tmp_path: Path) -> None:
     assert trial.tensor("b:0").steps() == [1, 3]
 
 
-def test_a_run_for_which_there_was_no_more_data_is_no_step(tmp_path: Path) -> None:
+def test_run_at_the_end_of_the_data_is_not_a_step(tmp_path: Path) -> None:
     hook = SessionHook(tmp_path, save_config=EVERY, include_regex=["next"])
     for mode in (smd.modes.TRAIN, smd.modes.EVAL):
         hook.set_mode(mode)
@@ -362,7 +362,7 @@ def test_when_nan_saves_the_step(tmp_path: Path) -> None:
     assert trial.tensor("w:0").steps() == [2]
 
 
-def test_what_a_user_saves_is_of_the_step_that_was_run(tmp_path: Path) -> None:
+def test_user_values_belong_to_the_step_that_ran(tmp_path: Path) -> None:
     hook = SessionHook(tmp_path, save_config=EVERY)
     net = Net(hook)
     hook.save_scalar("before", 1)
@@ -407,7 +407,7 @@ def test_a_rule_ends_the_loop(tmp_path: Path, mode: Any) -> None:
 
 
 def everything_random(hook: SessionHook | None) -> tuple[Any, list[Any]]:
-    """A training with all that has a state; returns the train operation and what to look at."""
+    """A training graph with all kinds of state; returns the train operation and what to read."""
     v1.set_random_seed(3)
     data = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).shuffle(12, seed=1).repeat()
     images, labels = v1.data.make_one_shot_iterator(data.batch(5)).get_next()
@@ -487,7 +487,7 @@ def test_training_is_the_same_to_the_last_bit(
         assert traces == {"traces/old/value:0", "traces/random/shape:0"}
 
 
-def test_the_same_to_the_last_bit_with_what_is_fed(tmp_path: Path) -> None:
+def test_bit_identical_with_fed_tensors(tmp_path: Path) -> None:
     def weights(hook: SessionHook | None) -> Any:
         with tf.Graph().as_default():
             net = Net(hook)
@@ -498,7 +498,7 @@ def test_the_same_to_the_last_bit_with_what_is_fed(tmp_path: Path) -> None:
         assert np.array_equal(expected, value)
 
 
-def test_the_same_to_the_last_bit_where_tensorflow_joins_operations(tmp_path: Path) -> None:
+def test_bit_identical_where_tensorflow_fuses_operations(tmp_path: Path) -> None:
     images = RNG.normal(size=(8, 12, 12, 3)).astype(np.float32)
 
     def weights(hook: SessionHook | None) -> Any:
@@ -525,7 +525,7 @@ def test_the_same_to_the_last_bit_where_tensorflow_joins_operations(tmp_path: Pa
     assert {"Conv2D:0", "BiasAdd:0", "Relu:0", "MatMul:0", "Tanh:0"} <= set(names)
 
 
-def test_what_a_run_does_not_compute_is_computed_from_its_values(tmp_path: Path) -> None:
+def test_tensors_not_in_the_run_are_computed_from_its_values(tmp_path: Path) -> None:
     hook = SessionHook(tmp_path, save_config=EVERY, include_regex=["^mean", "^scaled"])
     noise = v1.random_normal([1000], name="noise")
     tf.reduce_mean(noise, name="mean")
@@ -537,9 +537,7 @@ def test_what_a_run_does_not_compute_is_computed_from_its_values(tmp_path: Path)
         np.testing.assert_allclose(trial.tensor("scaled:0").value(step), expected * 3, rtol=1e-6)
 
 
-def test_what_fails_is_left_out_and_the_run_goes_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failing_tensors_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hook = SessionHook(tmp_path, save_config=EVERY, include_regex=[".*"])
     divisor = v1.placeholder(tf.int32, [], name="divisor")
     good = tf.add(divisor, 1, name="good")
@@ -561,7 +559,7 @@ def test_what_fails_is_left_out_and_the_run_goes_on(
     assert "tensors are not saved" in caplog.text
 
 
-def test_tensors_that_need_what_is_not_fed(
+def test_tensors_that_depend_on_unfed_placeholders(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "smdebug")
@@ -634,7 +632,7 @@ def test_branches_without_a_mark(tmp_path: Path) -> None:
     assert trial_of(hook).tensor("result:0").steps() == [0, 1]
 
 
-def test_whatever_a_run_is_asked_for(tmp_path: Path) -> None:
+def test_any_fetches_of_a_run(tmp_path: Path) -> None:
     hook = SessionHook(tmp_path, save_config=EVERY, include_regex=["^relu:0", "^sparse"])
     net = Net(hook)
     sparse = v1.sparse_placeholder(tf.float32, name="sparse")
@@ -649,7 +647,7 @@ def test_whatever_a_run_is_asked_for(tmp_path: Path) -> None:
     with v1.train.MonitoredTrainingSession(hooks=[hook]) as session:
         for fetches, feed in kinds:
             session.run(fetches, feed)
-        # An intermediate value that is fed: what is behind it is not run.
+        # An intermediate value that is fed: its inputs are not run.
         assert session.run(net.logits, {net.hidden: np.ones((1, 3))}).shape == (1, 2)
     trial = trial_of(hook)
     assert trial.tensor("relu:0").steps() == list(range(7))
@@ -678,7 +676,7 @@ def test_a_failing_hook_does_not_fail_training(
         run(raising, net.train, 3, net.feed)
 
 
-def test_a_collection_without_tensors_is_refused_when_the_session_begins(tmp_path: Path) -> None:
+def test_a_collection_without_tensors_is_rejected_when_the_session_begins(tmp_path: Path) -> None:
     with pytest.raises(SMDebugValueError, match="losses"):
         SessionHook(tmp_path, include_collections=["loses"])
     hook = SessionHook(tmp_path, include_collections=["mine"])
@@ -687,7 +685,7 @@ def test_a_collection_without_tensors_is_refused_when_the_session_begins(tmp_pat
     hook.get_collection("mine").include("x")
 
 
-def test_a_hook_is_copied_and_pickled_without_harm(tmp_path: Path) -> None:
+def test_hook_can_be_copied_and_pickled(tmp_path: Path) -> None:
     hook = SessionHook(tmp_path, save_config=EVERY)
     assert copy.deepcopy({"hook": hook})["hook"] is hook
     other = pickle.loads(pickle.dumps(hook))
@@ -699,7 +697,7 @@ def test_a_hook_is_copied_and_pickled_without_harm(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("**/*.parquet"))
 
 
-def test_graphs_are_let_go(tmp_path: Path) -> None:
+def test_graphs_are_released(tmp_path: Path) -> None:
     hook = SessionHook(tmp_path, save_config=EVERY, save_all=True)
 
     def one(build: Callable[[SessionHook], Net]) -> weakref.ref[Any]:

@@ -1,4 +1,4 @@
-"""Tapes in training loops of one's own, outside of `tf.function`: each tape is a step."""
+"""Tapes in custom training loops, outside `tf.function`: each tape is a step."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_model_that_is_called_twice_has_numbers(tmp_path: Path) -> None:
     assert not trial.has_tensor("first/inputs")
 
 
-def test_layers_outside_of_a_tape_are_not_watched(tmp_path: Path) -> None:
+def test_layers_outside_a_tape_are_not_observed(tmp_path: Path) -> None:
     model = make_model()
     hook = make_hook(tmp_path)
     hook.register_model(model)
@@ -188,7 +188,7 @@ def test_save_tape_logs_takes_structures_and_what_numpy_has(tmp_path: Path) -> N
     np.testing.assert_array_equal(value(trial, "predictions"), 4.0)
 
 
-def test_a_registered_model_and_save_tape_logs_say_the_same(tmp_path: Path) -> None:
+def test_registered_model_and_save_tape_logs_agree(tmp_path: Path) -> None:
     plain = train(make_model(), no_autograph)
     hook = make_hook(tmp_path)
     hook.register_model(model := make_model())
@@ -221,7 +221,7 @@ def test_variables_of_a_wrapped_optimizer_are_saved(tmp_path: Path) -> None:
         assert any(np.array_equal(expected, each) for each in saved)
 
 
-def test_variables_that_are_said_to_be_the_optimizers_are_saved(tmp_path: Path) -> None:
+def test_variables_set_as_optimizer_variables_are_saved(tmp_path: Path) -> None:
     hook = make_hook(tmp_path, save_all=False, include_collections=["optimizer_variables"])
     momentum = tf.Variable([0.5, 0.25], name="momentum")
     w = tf.Variable([1.0, 2.0], name="w")
@@ -269,7 +269,7 @@ def test_set_gradients_takes_pairs_and_refuses_gradients_of_nothing(tmp_path: Pa
 
 
 def test_the_same_gradients_given_twice_are_one_tensor(tmp_path: Path) -> None:
-    """Scripts written for another version hand over what the tape has told already."""
+    """Scripts for smdebug 1.0 hand over what the tape has already reported."""
     model = make_model()
     hook = make_hook(tmp_path)
     hook.register_model(model)
@@ -281,7 +281,7 @@ def test_the_same_gradients_given_twice_are_one_tensor(tmp_path: Path) -> None:
     np.testing.assert_array_equal(value(trial, "gradients/first/kernelGrad"), gradients[0].numpy())
 
 
-def test_values_saved_by_hand_belong_to_the_last_tape(tmp_path: Path) -> None:
+def test_values_saved_by_the_user_belong_to_the_last_tape(tmp_path: Path) -> None:
     hook = make_hook(tmp_path, save_config=smd.SaveConfig(save_interval=2))
 
     def by_hand(number: int, batch: Any, predictions: Any) -> None:
@@ -345,7 +345,7 @@ def test_a_list_of_losses_is_numbered(tmp_path: Path) -> None:
         np.testing.assert_array_equal(value(trial, "gradients/wGrad", number), gradient.numpy())
 
 
-def test_structures_of_variables_keep_their_places(tmp_path: Path) -> None:
+def test_structures_of_variables_are_kept(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     b, a, c = (
         tf.Variable(number, name=name) for number, name in ((1.0, "b"), (2.0, "a"), (3.0, "c"))
@@ -409,7 +409,7 @@ def test_gradients_by_tensors_are_returned_and_have_no_name(tmp_path: Path) -> N
     np.testing.assert_array_equal(saved, both[1].numpy())
 
 
-def test_sparse_gradients_are_saved_dense_without_a_word(tmp_path: Path) -> None:
+def test_sparse_gradients_are_saved_dense_without_a_warning(tmp_path: Path) -> None:
     hook = make_hook(tmp_path, save_all=False, include_collections=["gradients"])
     table = tf.Variable(np.arange(12.0).reshape(6, 2), name="table")
     with hook.wrap_tape(tf.GradientTape()) as tape:
@@ -437,7 +437,7 @@ def test_only_what_a_tape_watches_has_gradients(tmp_path: Path) -> None:
     assert not trial.has_tensor("gradients/unseenGrad")
 
 
-def test_the_hook_makes_no_tape_watch_more(tmp_path: Path) -> None:
+def test_hook_does_not_make_tapes_watch_more(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     w, unused = tf.Variable(2.0, name="w"), tf.Variable(3.0, name="unused")
     hook.set_optimizer_variables([momentum := tf.Variable(1.0, name="momentum")])
@@ -517,9 +517,9 @@ def test_a_tape_that_is_entered_again_begins_another_step(tmp_path: Path) -> Non
     assert sorted(trial.tensor_names()) == ["gradients/wGrad", "loss", "weights/w:0"]
 
 
-def test_a_tape_stays_the_object_and_the_kind_it_is(tmp_path: Path) -> None:
+def test_wrapped_tape_keeps_its_identity_and_type(tmp_path: Path) -> None:
     class Own(tf.GradientTape):
-        """Somebody's own kind of tape."""
+        """A custom tape class."""
 
         asked = 0
 
@@ -565,7 +565,7 @@ def test_the_same_tape_wrapped_twice_counts_once(tmp_path: Path) -> None:
     assert sorted(trial.tensor_names()) == ["gradients/wGrad", "loss", "weights/w:0"]
 
 
-def test_a_tape_wrapped_by_two_hooks_tells_both(tmp_path: Path) -> None:
+def test_tape_wrapped_by_two_hooks_reports_to_both(tmp_path: Path) -> None:
     one, two = make_hook(tmp_path / "one"), make_hook(tmp_path / "two")
     w = tf.Variable(3.0, name="w")
     for _ in range(2):
@@ -578,7 +578,7 @@ def test_a_tape_wrapped_by_two_hooks_tells_both(tmp_path: Path) -> None:
         assert sorted(trial.tensor_names()) == ["gradients/wGrad", "loss", "weights/w:0"]
 
 
-def test_a_tape_that_is_never_asked_is_a_step(tmp_path: Path) -> None:
+def test_tape_without_gradient_call_is_a_step(tmp_path: Path) -> None:
     model = make_model()
     hook = make_hook(tmp_path)
     hook.register_model(model)
@@ -593,13 +593,13 @@ def test_a_tape_that_is_never_asked_is_a_step(tmp_path: Path) -> None:
     np.testing.assert_array_equal(value(trial, "first/inputs", 0), X)
 
 
-def test_a_tape_that_was_never_entered_is_no_step(tmp_path: Path) -> None:
+def test_tape_that_was_never_entered_is_not_a_step(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     hook.wrap_tape(tf.GradientTape())
     assert hook.step == -1
 
 
-def test_what_is_no_tape_stays_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_wrap_tape_ignores_other_objects(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hook = make_hook(tmp_path)
     w = tf.Variable(3.0)
     accumulator = tf.autodiff.ForwardAccumulator(w, tf.constant(1.0))
@@ -612,7 +612,7 @@ def test_what_is_no_tape_stays_as_it_is(tmp_path: Path, caplog: pytest.LogCaptur
 # ---- several tapes at once
 
 
-def test_an_inner_tape_has_a_step_of_its_own(tmp_path: Path) -> None:
+def test_an_inner_tape_has_its_own_step(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     w = tf.Variable(3.0, name="w")
     with hook.wrap_tape(tf.GradientTape()) as outer:
@@ -666,7 +666,7 @@ def test_a_tape_whose_step_saves_nothing_writes_into_no_other_step(tmp_path: Pat
         assert value(trial, "loss", step) == 50.0
 
 
-def test_layers_inside_of_two_tapes_are_seen_once(tmp_path: Path) -> None:
+def test_layers_inside_two_tapes_are_seen_once(tmp_path: Path) -> None:
     model = make_model()
     hook = make_hook(tmp_path)
     hook.register_model(model)
@@ -682,7 +682,7 @@ def test_layers_inside_of_two_tapes_are_seen_once(tmp_path: Path) -> None:
     assert not [name for name in trial.tensor_names() if "puts_" in name]
 
 
-def test_tapes_that_are_left_in_the_order_they_were_entered(tmp_path: Path) -> None:
+def test_tapes_exited_in_the_order_of_entry(tmp_path: Path) -> None:
     model = make_model()
     hook = make_hook(tmp_path)
     hook.register_model(model)
@@ -723,7 +723,7 @@ def test_gradients_may_come_after_the_next_tape_has_begun(tmp_path: Path) -> Non
 # ---- names
 
 
-def test_variables_with_equal_names_are_told_apart(tmp_path: Path) -> None:
+def test_variables_with_equal_names_are_distinguished(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     variables = [tf.Variable(float(number)) for number in range(1, 4)]
     for _ in range(2):
@@ -754,7 +754,7 @@ def test_a_collection_takes_the_variable_it_was_given(tmp_path: Path) -> None:
     assert [value(trial, name, step) for step in (0, 1)] == [2.0, 2.0]
 
 
-def test_two_models_with_equal_names_are_told_apart(tmp_path: Path) -> None:
+def test_two_models_with_equal_names_are_distinguished(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     one, two = make_model("one"), make_model("two")
     two.set_weights([each + 1 for each in two.get_weights()])
@@ -813,7 +813,7 @@ def test_watched_variables_have_the_names_of_the_model(tmp_path: Path) -> None:
     )
 
 
-def test_a_variable_made_anew_at_each_step_is_one_tensor_and_is_let_go(tmp_path: Path) -> None:
+def test_variable_created_at_each_step_is_one_tensor_and_is_freed(tmp_path: Path) -> None:
     """What is added to an image to fool a network is such a variable."""
     hook = make_hook(tmp_path)
     model = make_model()
@@ -837,7 +837,7 @@ def test_a_variable_made_anew_at_each_step_is_one_tensor_and_is_let_go(tmp_path:
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_hook_and_a_model_do_not_keep_each_other(tmp_path: Path, kept: bool) -> None:
+def test_hook_and_model_do_not_keep_each_other_alive(tmp_path: Path, kept: bool) -> None:
     def run() -> tuple[Any, Any, Any]:
         hook = make_hook(tmp_path)
         model = make_model()
@@ -854,7 +854,7 @@ def test_a_hook_and_a_model_do_not_keep_each_other(tmp_path: Path, kept: bool) -
     assert model() is own
 
 
-def test_the_registered_model_is_the_one_that_counts_after_a_fit(tmp_path: Path) -> None:
+def test_registered_model_is_used_after_fit(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     other = make_model("other")
     other.compile(keras.optimizers.SGD(0.1), "mse")
@@ -874,7 +874,7 @@ def test_the_registered_model_is_the_one_that_counts_after_a_fit(tmp_path: Path)
 # ---- schedules and modes
 
 
-def test_steps_that_save_nothing_cost_no_look_at_layers(tmp_path: Path) -> None:
+def test_layers_are_not_inspected_at_steps_that_save_nothing(tmp_path: Path) -> None:
     hook = make_hook(tmp_path, save_config=smd.SaveConfig(save_interval=3))
     model = make_model()
     hook.register_model(model)
@@ -917,7 +917,7 @@ def test_a_step_that_saves_nothing_matches_no_regex(tmp_path: Path) -> None:
     closed(hook)
 
 
-def test_collections_may_have_schedules_of_their_own(tmp_path: Path) -> None:
+def test_collections_may_have_their_own_save_schedules(tmp_path: Path) -> None:
     hook = make_hook(tmp_path, save_all=False, include_collections=["gradients", "layers"])
     hook.get_collection("gradients").save_config = smd.SaveConfig(save_interval=2)
     hook.get_collection("layers").save_config = smd.SaveConfig(save_steps=[1], save_interval=100)
@@ -955,7 +955,7 @@ def test_reductions_are_those_of_numpy(tmp_path: Path) -> None:
         assert value(trial, "loss", step) == record["loss"]
 
 
-def test_a_step_with_a_loss_that_is_no_number_is_saved(tmp_path: Path) -> None:
+def test_step_with_a_nan_loss_is_saved(tmp_path: Path) -> None:
     config = smd.SaveConfig(save_interval=1000, start_step=1000, when_nan=["loss"])
     hook = make_hook(tmp_path, save_config=config)
     model = make_model()
@@ -978,7 +978,7 @@ def test_a_step_with_a_loss_that_is_no_number_is_saved(tmp_path: Path) -> None:
     np.testing.assert_array_equal(value(trial, "weights/first/kernel:0", 2), before[2][0])
 
 
-def test_an_evaluation_between_is_no_training(tmp_path: Path) -> None:
+def test_evaluation_in_between_is_not_training(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     model = make_model()
     hook.register_model(model)
@@ -995,7 +995,7 @@ def test_an_evaluation_between_is_no_training(tmp_path: Path) -> None:
     np.testing.assert_array_equal(value(trial, "first/inputs", 3), X + 1)
 
 
-def test_what_an_evaluation_hands_over_is_not_put_to_training(tmp_path: Path) -> None:
+def test_values_of_an_evaluation_are_not_saved_in_training(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     model = make_model()
     for _ in range(2):
@@ -1031,7 +1031,7 @@ def test_a_tape_wrapped_before_an_evaluation_is_a_step_of_training(tmp_path: Pat
 # ---- failures
 
 
-def test_an_exception_inside_goes_through_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_exception_inside_propagates_and_leaves_no_state(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     model = make_model()
     hook.register_model(model)
@@ -1054,7 +1054,7 @@ def test_an_exception_inside_goes_through_and_leaves_nothing_behind(tmp_path: Pa
     np.testing.assert_array_equal(value(trial, "first/inputs", 2), X)
 
 
-def test_wrong_use_of_a_tape_is_refused_as_ever(tmp_path: Path) -> None:
+def test_errors_of_the_tape_are_unchanged(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     w = tf.Variable(3.0, name="w")
     with hook.wrap_tape(tf.GradientTape()) as tape:
@@ -1072,7 +1072,7 @@ def test_wrong_use_of_a_tape_is_refused_as_ever(tmp_path: Path) -> None:
     assert len(trial.steps(mode=TRAIN)) == 2
 
 
-def test_a_closed_hook_leaves_training_alone(tmp_path: Path) -> None:
+def test_closed_hook_does_not_affect_training(tmp_path: Path) -> None:
     plain_model, model = make_model(), make_model()
     train(plain_model, no_autograph)
     hook = make_hook(tmp_path)
@@ -1083,7 +1083,7 @@ def test_a_closed_hook_leaves_training_alone(tmp_path: Path) -> None:
         np.testing.assert_array_equal(ours, own)
 
 
-def test_a_hook_may_be_closed_inside_of_a_tape(tmp_path: Path) -> None:
+def test_a_hook_may_be_closed_inside_a_tape(tmp_path: Path) -> None:
     model = make_model()
     hook = make_hook(tmp_path)
     hook.register_model(model)
@@ -1192,7 +1192,7 @@ def test_a_finding_raises_before_the_next_step(tmp_path: Path) -> None:
         run()
     assert hook.closed
     assert len(steps) == hook.step + 1
-    # The loop may go on; nothing is saved any more.
+    # The loop may continue; nothing is saved any more.
     with hook.wrap_tape(tf.GradientTape()) as tape:
         loss = w * w
     assert tape.gradient(loss, w).numpy() == 2.0
@@ -1201,7 +1201,7 @@ def test_a_finding_raises_before_the_next_step(tmp_path: Path) -> None:
 # ---- models of all kinds
 
 
-def test_a_model_that_runs_as_a_function_is_not_looked_into(tmp_path: Path) -> None:
+def test_model_wrapped_in_a_function_is_not_captured_inside(tmp_path: Path) -> None:
     """The loop is eager, the model is not."""
     plain = train(make_model(), no_autograph)
     model = make_model()
@@ -1221,7 +1221,7 @@ def test_a_model_that_runs_as_a_function_is_not_looked_into(tmp_path: Path) -> N
     assert not [name for name in trial.tensor_names() if "puts" in name]
 
 
-def test_a_model_whose_call_is_a_function_is_saved_from_outside(tmp_path: Path) -> None:
+def test_model_with_a_tf_function_call_is_saved_from_outside(tmp_path: Path) -> None:
     class Net(keras.Model):
         def __init__(self) -> None:
             super().__init__()
@@ -1274,7 +1274,7 @@ def test_a_model_that_is_built_by_its_first_call(tmp_path: Path) -> None:
     np.testing.assert_array_equal(value(trial, "b/outputs"), model(X))
 
 
-def test_recurrent_layers_keep_their_cells_to_themselves(tmp_path: Path) -> None:
+def test_cells_of_recurrent_layers_are_not_captured(tmp_path: Path) -> None:
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
         [keras.layers.Input((3, 4)), keras.layers.SimpleRNN(2, name="rnn")], name="net"

@@ -1,4 +1,4 @@
-"""Tapes inside of `tf.function`: traced once, a step whenever the function runs."""
+"""Tapes inside `tf.function`: traced once, a step whenever the function runs."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_most_steps_may_save_nothing(tmp_path: Path) -> None:
     check_equal_weights(model, plain_model)
 
 
-def test_nothing_but_losses_is_in_the_function_when_nothing_else_is_asked_for(
+def test_by_default_only_losses_are_added_to_the_function(
     tmp_path: Path,
 ) -> None:
     hook = make_hook(tmp_path, save_all=False)
@@ -156,7 +156,7 @@ def test_nothing_but_losses_is_in_the_function_when_nothing_else_is_asked_for(
     assert closed(hook).tensor_names() == ["loss"]
 
 
-def test_a_step_with_a_loss_that_is_no_number_is_saved(tmp_path: Path) -> None:
+def test_step_with_a_nan_loss_is_saved(tmp_path: Path) -> None:
     config = smd.SaveConfig(save_interval=1000, start_step=1000, when_nan=["loss"])
     hook = make_hook(tmp_path, save_config=config)
     model = make_model()
@@ -172,7 +172,7 @@ def test_a_step_with_a_loss_that_is_no_number_is_saved(tmp_path: Path) -> None:
     np.testing.assert_array_equal(value(trial, "weights/first/kernel:0", 2), before[0])
 
 
-def test_what_is_handed_over_inside_of_the_function_is_saved(tmp_path: Path) -> None:
+def test_tensors_handed_over_inside_the_function_are_saved(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     w = tf.Variable([1.0, 2.0], name="w")
     momentum = tf.Variable([0.0, 0.0], name="momentum")
@@ -203,7 +203,7 @@ def test_what_is_handed_over_inside_of_the_function_is_saved(tmp_path: Path) -> 
         np.testing.assert_array_equal(value(trial, "momentum:0", number), [before, before])
 
 
-def test_what_is_handed_over_between_calls_belongs_to_the_last_call(tmp_path: Path) -> None:
+def test_tensors_handed_over_between_calls_belong_to_the_last_call(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     model = make_model()
     step = make_step(model, hook.wrap_tape)
@@ -221,7 +221,7 @@ def test_what_is_handed_over_between_calls_belongs_to_the_last_call(tmp_path: Pa
         assert value(trial, "accuracy", number) == number
 
 
-def test_what_is_handed_over_belongs_to_the_function_that_ran_last(tmp_path: Path) -> None:
+def test_handed_over_tensors_belong_to_the_last_function(tmp_path: Path) -> None:
     """Not to the one that was traced last."""
     hook = make_hook(tmp_path)
     w = tf.Variable(1.0, name="w")
@@ -271,7 +271,7 @@ def test_variables_of_an_optimizer_that_is_built_while_tracing(tmp_path: Path) -
         assert any(np.array_equal(expected, each) for each in saved)
 
 
-def test_sparse_gradients_are_saved_dense_without_a_word(tmp_path: Path) -> None:
+def test_sparse_gradients_are_saved_dense_without_a_warning(tmp_path: Path) -> None:
     hook = make_hook(tmp_path, save_config=smd.SaveConfig(save_interval=2))
     table = tf.Variable(np.arange(12.0).reshape(6, 2), name="table")
 
@@ -376,7 +376,7 @@ def test_a_tape_whose_step_saves_nothing_writes_into_no_other_step(tmp_path: Pat
         assert names_at(trial, number) == [f"gradients/{name}Grad", "loss", f"weights/{name}:0"]
 
 
-def test_layers_inside_of_two_tapes_are_seen_once(tmp_path: Path) -> None:
+def test_layers_inside_two_tapes_are_seen_once(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     hook.register_model(model := make_model())
     before = keras.layers.Layer.__call__
@@ -397,7 +397,7 @@ def test_layers_inside_of_two_tapes_are_seen_once(tmp_path: Path) -> None:
     assert not [name for name in trial.tensor_names() if "puts_" in name]
 
 
-def test_an_inner_tape_has_a_step_of_its_own(tmp_path: Path) -> None:
+def test_an_inner_tape_has_its_own_step(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     w = tf.Variable(3.0, name="w")
 
@@ -484,7 +484,7 @@ def test_the_hook_makes_no_function_traced_more_often(tmp_path: Path) -> None:
     assert counts[0] == counts[1]
 
 
-def test_tracing_is_no_step(tmp_path: Path) -> None:
+def test_tracing_is_not_a_step(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     model = make_model()
     step = make_step(model, hook.wrap_tape)
@@ -498,7 +498,7 @@ def test_tracing_is_no_step(tmp_path: Path) -> None:
     assert [value(trial, "loss", number) for number in range(2)] == losses
 
 
-def test_a_function_that_fails_to_trace_does_no_harm(tmp_path: Path) -> None:
+def test_function_that_fails_to_trace_does_not_affect_training(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     hook.register_model(model := make_model())
     before = keras.layers.Layer.__call__
@@ -519,7 +519,7 @@ def test_a_function_that_fails_to_trace_does_no_harm(tmp_path: Path) -> None:
     np.testing.assert_array_equal(value(trial, "first/inputs", 0), X)
 
 
-def test_a_function_that_fails_while_it_runs_does_no_harm(tmp_path: Path) -> None:
+def test_function_that_fails_while_running_does_not_affect_training(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     w = tf.Variable(2.0, name="w")
 
@@ -574,7 +574,7 @@ def test_a_model_that_is_built_while_it_is_traced(tmp_path: Path) -> None:
     np.testing.assert_array_equal(value(trial, "gradients/b/kernelGrad", 1), gradients[2].numpy())
 
 
-def test_what_is_inside_of_another_function_is_left_there(tmp_path: Path) -> None:
+def test_tensors_inside_another_function_are_not_saved(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     hook.register_model(model := make_model())
     run = tf.function(lambda x: model(x))
@@ -622,7 +622,7 @@ def test_control_flow_around_the_tape_is_still_rewritten(tmp_path: Path) -> None
         assert value(trial, "gradients/wGrad", number) == 2 * expected
 
 
-def test_control_flow_inside_of_the_tape_is_still_rewritten(tmp_path: Path) -> None:
+def test_control_flow_inside_the_tape_is_still_rewritten(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     w = tf.Variable(2.0, name="w")
 
@@ -655,7 +655,7 @@ def test_control_flow_inside_of_the_tape_is_still_rewritten(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(KERAS_3, reason="Keras 3 does not have its layers rewritten")
-def test_control_flow_inside_of_a_watched_layer_is_still_rewritten(tmp_path: Path) -> None:
+def test_control_flow_inside_an_observed_layer_is_still_rewritten(tmp_path: Path) -> None:
     class Gate(keras.layers.Layer):
         def call(self, x: Any) -> Any:
             result = x
@@ -695,8 +695,8 @@ def test_control_flow_inside_of_a_watched_layer_is_still_rewritten(tmp_path: Pat
     check_equal_weights(model, plain_model)
 
 
-def test_gradients_inside_of_a_branch_are_saved(tmp_path: Path) -> None:
-    """A step that is left out when the loss is not finite."""
+def test_gradients_inside_a_branch_are_saved(tmp_path: Path) -> None:
+    """A step that is skipped when the loss is not finite."""
     hook = make_hook(tmp_path)
     w = tf.Variable(2.0, name="w")
 
@@ -834,7 +834,7 @@ def test_a_compiled_function_trains_as_it_did(
 # ---- the life of the hook and the life of the function
 
 
-def test_an_evaluation_between_does_not_make_training_one(tmp_path: Path) -> None:
+def test_evaluation_in_between_does_not_change_the_mode_of_training(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     hook.register_model(model := make_model())
     step = make_step(model, hook.wrap_tape)
@@ -850,7 +850,7 @@ def test_an_evaluation_between_does_not_make_training_one(tmp_path: Path) -> Non
     np.testing.assert_array_equal(value(trial, "inputs", 2), X)
 
 
-def test_what_an_evaluation_function_hands_over_does_no_harm(tmp_path: Path) -> None:
+def test_save_tape_logs_in_an_evaluation_function_does_not_affect_training(tmp_path: Path) -> None:
     hook = make_hook(tmp_path)
     model = make_model()
     step = make_step(model, hook.wrap_tape)
@@ -905,7 +905,7 @@ def test_schedules_may_change_after_tracing(tmp_path: Path) -> None:
     assert trial.tensor("loss").steps(mode=TRAIN) == [0, 1, 2, 3, 4, 5]
 
 
-def test_what_is_asked_for_after_tracing_is_missed_loudly(
+def test_tensors_included_after_tracing_cause_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = make_hook(tmp_path, save_all=False, include_collections=["mine"])
@@ -982,7 +982,7 @@ def test_training_with_random_numbers_is_the_same_to_the_bit(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("eager", [False, True])
-def test_a_tape_in_a_step_of_the_models_own_is_the_batchs_step(tmp_path: Path, eager: bool) -> None:
+def test_tape_in_a_custom_train_step_belongs_to_the_batch(tmp_path: Path, eager: bool) -> None:
     def run(wrap: Callable[[Any], Any], callbacks: list[Any]) -> list[Array]:
         class Net(keras.Model):
             def __init__(self) -> None:
@@ -1047,7 +1047,7 @@ def test_types_of_numbers_are_kept(tmp_path: Path, dtype: str) -> None:
 
 @pytest.fixture(scope="module")
 def mirrored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Trainings on two devices, in a process of its own: TensorFlow starts with its devices."""
+    """Training on two devices, in a separate process: TensorFlow starts with its devices."""
     path = tmp_path_factory.mktemp("mirrored")
     done = subprocess.run(
         [sys.executable, str(PROGRAMS / "tape_mirrored.py"), str(path)],
@@ -1060,7 +1060,7 @@ def mirrored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 
 
 @pytest.mark.parametrize("kind", ["function", "eager"])
-def test_of_several_replicas_the_first_one_speaks(
+def test_first_of_several_replicas_is_saved(
     mirrored: tuple[Path, dict[str, Any]], kind: str
 ) -> None:
     path, results = mirrored

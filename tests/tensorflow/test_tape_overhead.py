@@ -24,7 +24,7 @@ VARIABLES = 50
 
 
 class CountingCollection(smd.Collection):
-    """A collection that counts how often it is asked about a name, and serialized."""
+    """A collection that counts how often a name is matched, and how often it is serialized."""
 
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__(name, **options)

@@ -82,7 +82,7 @@ def test_all_reductions_at_once_are_those_one_by_one() -> None:
     np.testing.assert_array_equal(together, alone)
 
 
-def test_the_numbers_of_a_device_come_with_shape_and_type() -> None:
+def test_device_reductions_have_shape_and_dtype() -> None:
     tensor = tf.constant([[1.0, -2.0]], tf.bfloat16)
     entry = captured_entry(DeviceTensorCapture, tensor, SaveRequest(True, ("max", "l1"), ("all",)))
     assert entry.reductions == {"max": 1.0, "l1": 3.0}
@@ -96,7 +96,7 @@ def test_the_numbers_of_a_device_come_with_shape_and_type() -> None:
     assert raw.reductions == {}
 
 
-def test_totals_and_items_say_what_was_taken() -> None:
+def test_totals_and_items_describe_the_capture() -> None:
     want = SaveRequest(True, ("max", "min"), ("a", "b"))
     for kind in (TensorCapture, DeviceTensorCapture):
         captured = kind("x", tf.ones(10), want)
@@ -104,7 +104,7 @@ def test_totals_and_items_say_what_was_taken() -> None:
         assert list(captured.totals()) == [(("a", "b"), 1, 56)]
 
 
-def test_numbers_of_what_has_more_than_float32_can_count() -> None:
+def test_reductions_of_tensors_with_more_elements_than_float32_can_count() -> None:
     large = tf.constant([2**53 + 1, -7, 0], tf.int64)
     assert device_reductions(large, ("zeros", "min")).numpy().tolist() == [1, -7]
     exact = tf.constant([2**24 + 1, 2**24 + 3], tf.int32)
@@ -120,11 +120,11 @@ def test_numbers_of_what_has_more_than_float32_can_count() -> None:
         ([1j], tf.complex128, True), ([], tf.float32, True), (np.nan, tf.float64, False),
     ],
 )  # fmt: skip
-def test_whether_a_tensor_is_finite(values: Any, dtype: Any, expected: bool) -> None:
+def test_is_finite(values: Any, dtype: Any, expected: bool) -> None:
     assert is_finite(tf.constant(values, dtype)) is expected
 
 
-def test_whether_short_floats_are_finite() -> None:
+def test_is_finite_for_short_floats() -> None:
     for dtype in (ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn):
         assert is_finite(tf.constant(np.array([1, 2], dtype)))
         assert not is_finite(tf.constant(np.array([1, np.nan], dtype)))
@@ -193,7 +193,7 @@ def test_variables_and_numbers_are_saved_too(tmp_path: Path) -> None:
     assert trial.tensor("bfloat16").value(0).dtype == ml_dtypes.bfloat16
 
 
-def test_text_is_saved_as_text(tmp_path: Path) -> None:
+def test_strings_are_saved_as_strings(tmp_path: Path) -> None:
     words = ["", "one", "zwölf ✓", "x" * 300]
     tensors = {
         "words": tf.constant(words), "word": tf.constant("alone"), "table": tf.constant([words]),
@@ -206,7 +206,7 @@ def test_text_is_saved_as_text(tmp_path: Path) -> None:
     assert trial.tensor("none").value(0).shape == (0,)
 
 
-def test_bytes_that_are_no_text_do_no_harm() -> None:
+def test_bytes_that_are_not_utf8_are_skipped() -> None:
     images = tf.constant([b"\xff\xd8\x00\x80", b"ok"])
     found = to_array(images)
     assert found.shape == (2,)
@@ -238,7 +238,7 @@ def test_reductions_on_a_device_are_those_of_the_host(name: str) -> None:
 # ---- what has no dense numbers
 
 
-def test_what_is_no_dense_tensor_is_left_out() -> None:
+def test_only_dense_tensors_are_saved() -> None:
     assert capture_tensor("x", tf.Variable([1.0]).handle, RAW) is None
     dataset = tf.data.Dataset.range(3)
     assert capture_tensor("x", dataset._variant_tensor, RAW) is None
@@ -291,7 +291,7 @@ def test_ragged_and_sparse_tensors_are_not_saved_and_do_no_harm(tmp_path: Path) 
 
 
 def raw(variable: Any) -> Any:
-    """The variable of TensorFlow inside of one of Keras."""
+    """The variable of TensorFlow inside one of Keras."""
     return getattr(variable, "_value", variable)
 
 
@@ -338,7 +338,7 @@ COMPILED = ("assign", "assign_sub", "scatter_update", "scatter_nd_add")
     [(name, within) for name in SCATTERS for within in ("eagerly", "function")]
     + [(name, "compiled") for name in COMPILED],
 )
-def test_updates_leave_a_value_that_was_read(name: str, within: str) -> None:
+def test_captured_value_is_not_changed_by_updates(name: str, within: str) -> None:
     variable = tf.Variable(tf.ones([8, 64]))
     change = SCATTERS[name]
 
@@ -385,7 +385,7 @@ def variables_of(optimizer: Any) -> list[Any]:
     ("name", "compiled"),
     [*((name, False) for name in OPTIMIZERS), ("momentum", True), ("Adam", True)],
 )
-def test_optimizers_leave_a_value_that_was_read(name: str, compiled: bool) -> None:
+def test_captured_value_is_not_changed_by_optimizers(name: str, compiled: bool) -> None:
     model, optimizer = words(), OPTIMIZERS[name]()
     weights = list(model.trainable_variables)
     if hasattr(optimizer, "build"):
@@ -407,7 +407,7 @@ def test_optimizers_leave_a_value_that_was_read(name: str, compiled: bool) -> No
 
 
 @pytest.mark.parametrize("options", [{}, {"jit_compile": True}, {"run_eagerly": True}], ids=str)
-def test_fit_leaves_values_that_were_read(options: dict[str, Any]) -> None:
+def test_captured_values_are_not_changed_by_fit(options: dict[str, Any]) -> None:
     model = words()
     model.compile(keras.optimizers.Adam(0.1), "mse", **options)
     x, y = np.arange(96, dtype=np.int32).reshape(32, 3) % 50, np.ones((32, 2), np.float32)
@@ -424,7 +424,7 @@ def test_fit_leaves_values_that_were_read(options: dict[str, Any]) -> None:
         assert np.asarray(value).tobytes() == copy.tobytes()
 
 
-def test_later_updates_do_not_reach_what_was_taken() -> None:
+def test_later_updates_do_not_affect_captures() -> None:
     for kind in (TensorCapture, DeviceTensorCapture):
         variable = tf.Variable(tf.ones(4))
         captured = kind("x", value_of(variable), SaveRequest(True, ("max",), ("all",)))

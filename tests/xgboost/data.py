@@ -1,4 +1,4 @@
-"""Small data sets, the same at every call, and a training."""
+"""Small data sets, the same at every call, and a training run."""
 
 from __future__ import annotations
 

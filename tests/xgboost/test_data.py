@@ -59,7 +59,7 @@ def write_csv(path: Path, values: Array = VALUES, labels: Array = LABELS, end: s
 
 
 def write_libsvm(path: Path, values: Array = VALUES, labels: Any = LABELS) -> Path:
-    """Writes rows of `label index:value`; what is NaN is left out."""
+    """Write rows of `label index:value`; NaN is omitted."""
     rows = [
         " ".join([str(label), *(f"{at}:{v}" for at, v in enumerate(row) if not math.isnan(v))])
         for label, row in zip(labels, values, strict=True)
@@ -87,7 +87,7 @@ def explain(
     params: Any = None,
     **options: Any,
 ) -> tuple[Trial, Any]:
-    """A training whose hook is given the same as train_data and as validation_data."""  # fmt: skip
+    """Train with a hook that has the same train_data and validation_data."""  # fmt: skip
     hook = smd.Hook(
         out_dir, save_config=EVERY, include_collections=EXPLAINED, train_data=given,
         validation_data=given, **options,
@@ -185,7 +185,7 @@ ON_DISK = ["ExtMemQuantileDMatrix", "DMatrix on disk"]
 
 
 @pytest.mark.parametrize("kind", MATRICES)
-def test_what_a_matrix_says(tmp_path: Path, kind: str) -> None:
+def test_values_of_a_matrix(tmp_path: Path, kind: str) -> None:
     matrix = MATRICES[kind](tmp_path)
     trial, model = explain(tmp_path / "run", matrix)
     assert_explains(trial, model, matrix)
@@ -214,7 +214,7 @@ def test_as_many_samples_as_rows_are_all_rows(tmp_path: Path, samples: int) -> N
 
 
 @pytest.mark.parametrize("kind", ON_DISK)
-def test_rows_of_a_matrix_on_disk_cannot_be_chosen_and_that_is_said(
+def test_external_memory_matrix_cannot_be_sampled(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     matrix = MATRICES[kind](tmp_path)
@@ -279,7 +279,7 @@ def test_categories_mean_the_same_whatever_their_numbers(
 
 
 def test_categories_without_names(tmp_path: Path) -> None:
-    # XGBoost takes numbers for categories, too, when it is told so.
+    # XGBoost accepts numbers as categories, too, on request.
     values = np.stack([np.arange(ROWS) % 4, VALUES[:, 0]], axis=1)
     for number, kind in enumerate([xgboost.DMatrix, xgboost.QuantileDMatrix]):
         matrix = kind(values, LABELS, feature_types=["c", "float"], enable_categorical=True)
@@ -304,7 +304,7 @@ def test_a_matrix_is_left_as_it_was(tmp_path: Path, kind: str) -> None:
     assert contents(matrix) == before
 
 
-def test_the_matrix_that_is_trained_on_may_be_the_one_to_explain(tmp_path: Path) -> None:
+def test_training_matrix_may_be_used_as_train_data(tmp_path: Path) -> None:
     matrix = xgboost.DMatrix(VALUES, LABELS)
     trial, model = explain(tmp_path / "run", matrix, matrix=matrix)
     assert_explains(trial, model, matrix)
@@ -312,7 +312,7 @@ def test_the_matrix_that_is_trained_on_may_be_the_one_to_explain(tmp_path: Path)
     assert model.save_raw() == alone.save_raw()
 
 
-def test_what_is_given_may_be_read_again(tmp_path: Path) -> None:
+def test_inputs_can_be_read_back(tmp_path: Path) -> None:
     matrix = xgboost.DMatrix(VALUES, LABELS)
     place = (write_csv(tmp_path / "rows.csv"), "csv")
     hook = smd.Hook(tmp_path / "run", train_data=matrix, validation_data=place)
@@ -325,7 +325,7 @@ def test_what_is_given_may_be_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("as_text", [True, False], ids=["str", "Path"])
 @pytest.mark.parametrize("content_type", [*CSV_TYPES, *LIBSVM_TYPES])
-def test_a_file_says_what_a_matrix_of_the_same_numbers_says(
+def test_file_and_equal_matrix_give_the_same_tensors(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content_type: str | None, as_text: bool
 ) -> None:
     path = written(tmp_path / "rows", content_type)
@@ -336,7 +336,7 @@ def test_a_file_says_what_a_matrix_of_the_same_numbers_says(
     assert warnings_in(caplog) == []
 
 
-def test_a_list_does_as_well_as_a_tuple(tmp_path: Path) -> None:
+def test_list_is_accepted_instead_of_a_tuple(tmp_path: Path) -> None:
     trial, model = explain(tmp_path / "run", [write_csv(tmp_path / "rows"), "csv"])
     assert_explains(trial, model, xgboost.DMatrix(VALUES, LABELS))
 
@@ -359,7 +359,7 @@ def test_cells_that_are_missing(tmp_path: Path, content_type: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["nan", "NaN", ""])
-def test_words_for_what_is_missing(tmp_path: Path, word: str) -> None:
+def test_messages_about_missing_inputs(tmp_path: Path, word: str) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(f"1,{word},0.5,1,2,-3\n0,1.5,{word},1,2,3\n")
     trial, model = explain(tmp_path / "run", (path, "csv"))
@@ -453,7 +453,7 @@ def sklearn_libsvm(path: Path) -> str:
 
 
 @pytest.mark.parametrize("write", [numpy_csv, pandas_csv, sklearn_libsvm])
-def test_files_that_other_libraries_write(tmp_path: Path, write: Callable[[Path], str]) -> None:
+def test_files_of_other_libraries(tmp_path: Path, write: Callable[[Path], str]) -> None:
     path = tmp_path / "rows"
     trial, model = explain(tmp_path / "run", (path, write(path)))
     # A file of libsvm leaves zeros out, which XGBoost takes for missing.
@@ -462,7 +462,7 @@ def test_files_that_other_libraries_write(tmp_path: Path, write: Callable[[Path]
 
 
 def test_the_name_of_a_file_does_not_decide_what_it_is(tmp_path: Path) -> None:
-    # As XGBoost itself has it: the content type is told, not guessed.
+    # As in XGBoost: the content type is given, not guessed.
     path = write_libsvm(tmp_path / "rows.csv")
     trial, model = explain(tmp_path / "run", (path, "libsvm"))
     assert_explains(trial, model, xgboost.DMatrix(VALUES, LABELS))
@@ -470,7 +470,7 @@ def test_the_name_of_a_file_does_not_decide_what_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("samples", [ROWS, 7])
 @pytest.mark.parametrize("content_type", ["csv", "libsvm"])
-def test_columns_of_a_file_have_the_names_the_model_knows(
+def test_columns_of_a_file_get_the_feature_names_of_the_model(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content_type: str, samples: int
 ) -> None:
     place = (written(tmp_path / "rows", content_type), content_type)
@@ -544,7 +544,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_a_path_may_have_any_sign_in_it(
+def test_path_may_contain_any_character(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     path = tmp_path / name
@@ -555,7 +555,7 @@ def test_a_path_may_have_any_sign_in_it(
 
 
 @pytest.mark.parametrize("name", ["a?b.csv", "a;b.csv", "é.csv"])
-def test_a_link_to_a_path_with_odd_signs(tmp_path: Path, name: str) -> None:
+def test_link_to_a_path_with_special_characters(tmp_path: Path, name: str) -> None:
     (tmp_path / "link").symlink_to(write_csv(tmp_path / name))
     trial, model = explain(tmp_path / "run", (tmp_path / "link", "csv"), rounds=1)
     assert_explains(trial, model, xgboost.DMatrix(VALUES, LABELS))
@@ -572,7 +572,7 @@ def test_a_file_with_a_plain_path_is_read_where_it_is(
     assert_explains(trial, model, xgboost.DMatrix(VALUES, LABELS))
 
 
-def test_a_directory_and_files_with_odd_names(tmp_path: Path) -> None:
+def test_a_directory_and_files_with_unusual_names(tmp_path: Path) -> None:
     folder = tmp_path / "a;b é"
     folder.mkdir()
     write_csv(folder / "ü?;#.csv")
@@ -580,7 +580,7 @@ def test_a_directory_and_files_with_odd_names(tmp_path: Path) -> None:
     assert_explains(trial, model, xgboost.DMatrix(VALUES, LABELS))
 
 
-def test_nothing_is_left_where_the_file_is(tmp_path: Path) -> None:
+def test_no_files_are_left_next_to_the_data(tmp_path: Path) -> None:
     folder = tmp_path / "rows"
     folder.mkdir()
     path = write_csv(folder / "a;é.csv")
@@ -630,7 +630,7 @@ class OwnPath(os.PathLike[str]):
         return str(self._path)
 
 
-def test_a_path_of_somebody_elses(tmp_path: Path) -> None:
+def test_path_in_another_home_directory(tmp_path: Path) -> None:
     path = OwnPath(write_csv(tmp_path / "rows.csv"))
     trial, model = explain(tmp_path / "run", (path, "csv"))
     assert_explains(trial, model, xgboost.DMatrix(VALUES, LABELS))
@@ -639,9 +639,7 @@ def test_a_path_of_somebody_elses(tmp_path: Path) -> None:
 # ---- when a file is read
 
 
-def test_a_file_that_nothing_needs_is_not_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unused_file_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     place = (write_csv(tmp_path / "rows.csv"), "csv")
     hook = smd.Hook(
         tmp_path / "run", save_config=EVERY, include_collections=["trees", "feature_importance"],
@@ -654,7 +652,7 @@ def test_a_file_that_nothing_needs_is_not_read(
     assert smd.create_trial(tmp_path / "run").tensor("trees/Gain").steps() == [0, 1, 2, 3]
 
 
-def test_a_file_is_read_at_the_first_round_that_needs_it(tmp_path: Path) -> None:
+def test_file_is_read_at_first_use(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     write_csv(path, VALUES[:10], LABELS[:10])
     hook = smd.Hook(
@@ -694,7 +692,7 @@ def test_a_file_is_read_once(tmp_path: Path) -> None:
     assert trial.tensor("labels").steps() == list(range(2 * ROUNDS))
 
 
-def test_a_file_that_was_given_again_is_read_again(tmp_path: Path) -> None:
+def test_file_set_again_is_read_again(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "rows.csv")
     hook = smd.Hook(
         tmp_path / "run", save_config=EVERY, include_collections=["labels"],
@@ -710,7 +708,7 @@ def test_a_file_that_was_given_again_is_read_again(tmp_path: Path) -> None:
     assert [len(labels.value(step)) for step in labels.steps()] == [ROWS, ROWS, 10]
 
 
-def test_a_file_that_is_gone_is_said_once_and_the_rest_is_saved(
+def test_deleted_file_is_logged_once_and_the_rest_is_saved(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write_csv(tmp_path / "rows.csv")
@@ -732,7 +730,7 @@ def test_a_file_that_is_gone_is_said_once_and_the_rest_is_saved(
 # ---- what is set later
 
 
-def test_what_is_set_after_the_hook_was_made(tmp_path: Path) -> None:
+def test_inputs_set_after_creation(tmp_path: Path) -> None:
     hook = smd.Hook(
         tmp_path / "run", save_config=EVERY, include_collections=[*EXPLAINED, "hyperparameters"]
     )
@@ -750,7 +748,7 @@ def test_what_is_set_after_the_hook_was_made(tmp_path: Path) -> None:
     assert trial.tensor("hyperparameters/eta").value(3).tolist() == [0.5]
 
 
-def test_what_is_set_between_two_trainings(
+def test_inputs_set_between_two_training_runs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = smd.Hook(
@@ -781,7 +779,7 @@ def test_what_is_set_between_two_trainings(
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before the hook", "after the hook"])
-def test_what_is_set_in_the_middle_of_a_training(
+def test_inputs_set_in_the_middle_of_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, first: bool
 ) -> None:
     hook = smd.Hook(
@@ -836,7 +834,7 @@ def test_what_is_set_in_the_middle_of_a_training(
         ("shap_samples", 10, "full_shap"),
     ],
 )
-def test_one_thing_that_is_set_in_the_middle_of_a_training(
+def test_one_input_set_in_the_middle_of_training(
     tmp_path: Path, name: str, value: Any, tensor: str
 ) -> None:
     matrix = xgboost.DMatrix(VALUES, LABELS)
@@ -856,7 +854,7 @@ def test_one_thing_that_is_set_in_the_middle_of_a_training(
     assert [len(saved.value(step)) for step in range(ROUNDS)] == [ROWS, 10, 10, 10]
 
 
-def test_what_makes_no_sense_leaves_what_was_there(tmp_path: Path) -> None:
+def test_invalid_input_does_not_replace_the_previous_one(tmp_path: Path) -> None:
     matrix = xgboost.DMatrix(VALUES, LABELS)
     hook = smd.Hook(
         tmp_path / "run", save_config=EVERY, include_collections=EXPLAINED, train_data=matrix,
@@ -961,9 +959,7 @@ def near(found: list[float], expected: list[float]) -> bool:
 @example(cells=["1", *["  "] * 30, "setosa"])
 @example(cells=["1"])
 @example(cells=["1", "2", " "])
-def test_a_csv_that_is_taken_has_the_numbers_that_stand_there(
-    folder: Path, cells: list[str]
-) -> None:
+def test_accepted_csv_is_read_correctly(folder: Path, cells: list[str]) -> None:
     place = folder / "rows.csv"
     # A row of known numbers as well: whatever the first one is, XGBoost has something to read.
     known = ",".join(["1"] * max(2, len(cells)))
@@ -994,7 +990,7 @@ def test_a_csv_that_is_taken_has_the_numbers_that_stand_there(
         min_size=1, max_size=4,
     )
 )  # fmt: skip
-def test_a_csv_of_numbers_is_always_taken(folder: Path, rows: list[list[float]]) -> None:
+def test_any_numeric_csv_is_accepted(folder: Path, rows: list[list[float]]) -> None:
     place = folder / "rows.csv"
     place.write_text("".join(",".join(map(repr, row)) + "\n" for row in rows))
     assert accepted(place, "csv")
@@ -1021,7 +1017,7 @@ PARTS = st.one_of(
 @example(label="1", parts=["0", "2"], space=" ")
 @example(label="1:", parts=["0:0"], space=" ")
 @example(label="1", parts=[*[f"{at}:1234" for at in range(30)], "x"], space="  ")
-def test_a_libsvm_that_is_taken_has_the_numbers_that_stand_there(
+def test_accepted_libsvm_is_read_correctly(
     folder: Path, label: str, parts: list[str], space: str
 ) -> None:
     place = folder / "rows.libsvm"
@@ -1058,7 +1054,7 @@ def test_a_libsvm_that_is_taken_has_the_numbers_that_stand_there(
     ),
     weights=st.booleans(), queries=st.booleans(), comments=st.booleans(),
 )  # fmt: skip
-def test_a_libsvm_of_numbers_is_always_taken(
+def test_any_numeric_libsvm_is_accepted(
     folder: Path, rows: list[dict[int, float]], weights: bool, queries: bool, comments: bool
 ) -> None:
     place = folder / "rows.libsvm"

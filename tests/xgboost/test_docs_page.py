@@ -65,7 +65,7 @@ def test_page(tmp_path: Path) -> None:
     assert everything.tensor("predictions").value(20).shape == (500,)
     assert everything.tensor("trees/Tree").steps() == list(range(21))
     assert trials["shap"].tensor("full_shap").value(20).shape == (200, 6)
-    assert trials["seldom"].tensor("average_shap/f0").steps() == [0, 20]
+    assert trials["rarely"].tensor("average_shap/f0").steps() == [0, 20]
     assert trials["begun"].steps() == [0, 10, 20]
     assert trials["continued"].steps() == [30, 40]
     assert trials["own"].tensor("scalar/leaves").steps() == list(range(21))
@@ -82,7 +82,7 @@ def test_every_column_of_trees_has_a_row() -> None:
     assert words(cells[0] for cells in rows_of("Trees")) == set(naming.TREE_COLUMNS)
 
 
-def test_every_metric_of_which_more_is_better_has_its_row_and_is_no_loss() -> None:
+def test_every_metric_where_higher_is_better_is_documented_and_not_a_loss() -> None:
     grow = words(cells[1] for cells in rows_of("Which metrics are losses") if len(cells) > 1)
     assert grow == {name.removeprefix(".*") for name in naming._INCREASING.split("|")}
     (losses,) = naming.DEFAULT_COLLECTIONS["losses"]

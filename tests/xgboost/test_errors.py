@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from smdebug.trials import Trial
 
 EVERY = smd.SaveConfig(save_interval=1)
-# What a hook of this framework can save beside metrics.
+# What a hook of this framework can save besides metrics.
 ALL = [
     "hyperparameters", "losses", "labels", "predictions", "feature_importance", "average_shap",
     "full_shap", "trees",
@@ -160,9 +160,7 @@ def test_a_wrong_content_type(tmp_path: Path, content_type: Any) -> None:
 
 
 @pytest.mark.parametrize("path", ["none.csv", "none/rows.csv", "x" * 300, "a\0b"])
-def test_a_file_that_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+def test_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SMDebugValueError) as caught:
         smd.Hook(tmp_path / "run", validation_data=(path, "csv"))
@@ -170,18 +168,18 @@ def test_a_file_that_is_not_there(
     assert path[:100] in str(caught.value) or repr(path)[1:-1] in str(caught.value)
 
 
-def test_the_home_of_nobody(tmp_path: Path) -> None:
+def test_home_directory_of_an_unknown_user(tmp_path: Path) -> None:
     with pytest.raises(SMDebugValueError, match=r"train_data.*~nobody-of-this-name"):
         smd.Hook(tmp_path / "run", train_data=("~nobody-of-this-name/rows.csv", "csv"))
 
 
-def test_a_path_that_says_nothing(tmp_path: Path) -> None:
+def test_empty_path(tmp_path: Path) -> None:
     # It would be the present directory, and whatever is in there.
     with pytest.raises(SMDebugError, match=r"train_data.*got (a tuple that begins with )?''"):
         smd.Hook(tmp_path / "run", train_data=("", "csv"))
 
 
-def test_a_url_is_no_path(tmp_path: Path) -> None:
+def test_url_is_not_a_path(tmp_path: Path) -> None:
     with pytest.raises(SMDebugValueError, match=r"train_data.*s3://bucket/rows.csv"):
         smd.Hook(tmp_path / "run", train_data=("s3://bucket/rows.csv", "csv"))
 
@@ -262,7 +260,7 @@ def test_a_directory_without_rows(tmp_path: Path, inside: list[str]) -> None:
 
 
 @NOT_ROOT
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     path.write_text("1,2\n")
     path.chmod(0)
@@ -271,7 +269,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, "x", "", True, False, None, math.nan, math.inf, [1], 0.5])
-def test_a_number_of_samples_that_is_none(tmp_path: Path, value: Any) -> None:
+def test_invalid_shap_samples(tmp_path: Path, value: Any) -> None:
     with pytest.raises(SMDebugValueError) as caught:
         smd.Hook(tmp_path / "run", shap_samples=value)
     assert str(caught.value) == f"shap_samples must be a positive integer, got {value!r}"
@@ -308,7 +306,7 @@ def test_hyperparameters_that_are_no_dict(tmp_path: Path, value: Any) -> None:
     ],
     ids=str,
 )
-def test_other_arguments_that_make_no_sense(
+def test_other_invalid_arguments(
     tmp_path: Path, options: dict[str, Any], kind: type[Exception], fragments: list[str]
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -318,7 +316,7 @@ def test_other_arguments_that_make_no_sense(
     assert not (tmp_path / "run").exists()
 
 
-def test_no_place_to_save_to() -> None:
+def test_missing_out_dir() -> None:
     with pytest.raises(SMDebugRuntimeError, match="out_dir is required: a directory or a URL"):
         smd.Hook()
 
@@ -336,7 +334,7 @@ def test_a_directory_with_a_finished_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["feature_importances", "Trees"])
-def test_a_misspelt_collection(tmp_path: Path, name: str) -> None:
+def test_misspelled_collection(tmp_path: Path, name: str) -> None:
     with pytest.raises(SMDebugValueError, match=f"Unknown collection '{name}'.*Did you mean"):
         smd.Hook(tmp_path / "run", include_collections=[name])
 
@@ -363,7 +361,7 @@ def test_an_empty_collection_that_is_not_even_saved(tmp_path: Path) -> None:
 # ---- what is missing, or does not fit: one warning, and the rest is saved
 
 
-def test_reductions_for_the_hook_are_said_to_have_no_effect_and_have_none(
+def test_reduction_config_of_the_hook_is_ignored_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = hook_for_all(tmp_path / "run", reduction_config=ReductionConfig(["mean"], norms=["l2"]))
@@ -376,7 +374,7 @@ def test_reductions_for_the_hook_are_said_to_have_no_effect_and_have_none(
         assert trial.tensor(name).reduction_values(3) == {}
 
 
-def test_the_reductions_every_hook_has_are_nothing_to_speak_of(
+def test_default_reduction_config_causes_no_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     smd.Hook(tmp_path / "run", reduction_config=ReductionConfig(save_raw_tensor=True))
@@ -423,7 +421,7 @@ LACKING: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", LACKING)
-def test_what_is_lacking_is_said_once_and_the_rest_is_saved(
+def test_missing_inputs_are_logged_once_and_the_rest_is_saved(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
     given, expected = LACKING[case]
@@ -436,9 +434,7 @@ def test_what_is_lacking_is_said_once_and_the_rest_is_saved(
                             message)  # fmt: skip
 
 
-def test_what_is_lacking_is_no_failure_of_saving(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_inputs_are_not_failures(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     nothing = {"train_data": None, "validation_data": None, "hyperparameters": None}
     hook = hook_for_all(tmp_path / "run", on_error="raise", **nothing)
     trial = saved_by(hook, 5)
@@ -446,7 +442,7 @@ def test_what_is_lacking_is_no_failure_of_saving(
     assert len(messages(caplog)) == 5
 
 
-def test_two_trainings_say_it_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_two_training_runs_log_it_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hook = smd.Hook(tmp_path / "run", include_collections=["labels"], save_config=EVERY)
     data.train(hook, 5)
     data.train(hook, 5)
@@ -487,10 +483,10 @@ WIDE = """
 
 
 @pytest.mark.parametrize(("columns", "classes"), [(10, 1), (100, 3)])
-def test_too_many_features_to_explain_do_not_end_the_process(
+def test_data_with_too_many_features_does_not_crash_the_process(
     tmp_path: Path, columns: int, classes: int
 ) -> None:
-    # XGBoost itself writes to memory that is not its own when it is asked: hence a process.
+    # XGBoost itself writes to memory that is not its own in this case: hence a process.
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(WIDE), str(tmp_path / "run"), str(columns),
          str(classes)],
@@ -595,9 +591,7 @@ def test_trees_with_several_outputs(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert trial.tensor("labels").value(0).shape == (60, 3)
 
 
-def test_a_training_that_evaluates_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_training_that_evaluates_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trial = saved_by(hook_for_all(tmp_path / "run"), evals=[])
     assert_saved(trial, [name for name in ALL if name != "losses"])
     (message,) = messages(caplog)
@@ -628,7 +622,7 @@ def test_nothing_at_all_to_save(tmp_path: Path, caplog: pytest.LogCaptureFixture
     ],
     ids=str,
 )
-def test_to_be_watched_changes_no_model(
+def test_observing_metrics_does_not_change_the_model(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, params: dict[str, Any]
 ) -> None:
     saved_by(hook_for_all(tmp_path / "run"), 10, params={**QUIET, **params})
@@ -643,7 +637,7 @@ class Boom(Exception):
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e300, 5e-324, -0.0, 0, True])
-def test_metrics_that_are_odd_numbers(
+def test_metrics_that_are_unusual_numbers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, number: float
 ) -> None:
     result: dict[str, Any] = {}
@@ -738,7 +732,7 @@ def test_an_exception_in_another_callback(
     hook.flush()
     hook.close()
     trial = smd.create_trial(tmp_path / "run")
-    # All rounds that the hook was told of.
+    # All rounds that were reported to the hook.
     ended = {"before": 3, "after": 3 if first else 4, "end": 5}[when]
     assert_saved(trial, ALL, ended)
     assert messages(caplog) == []
@@ -762,7 +756,7 @@ BAD_TRAININGS: dict[str, dict[str, Any]] = {
 
 
 def outcome(hook: smd.Hook | None, case: dict[str, Any]) -> tuple[type[BaseException], str]:
-    """What comes out of a training: the class of the exception, and what it says."""
+    """The result of training: the class of the exception, and its message."""
     rows = matrix()
     options = dict(case)
     if "labels" in options:
@@ -782,7 +776,7 @@ def test_errors_of_xgboost_come_out_unchanged(
 ) -> None:
     hook = hook_for_all(tmp_path / "run")
     assert outcome(hook, BAD_TRAININGS[case]) == outcome(None, BAD_TRAININGS[case])
-    # It is not for the hook to speak of them.
+    # The hook need not report them.
     assert messages(caplog) == []
     # And the next training, of which all is well, is saved.
     model = data.train(hook, 3, data=matrix())
@@ -887,7 +881,7 @@ def assert_kept(trial: Trial, name: str, expected: list[Any] | None) -> None:
 
 
 @pytest.mark.parametrize("name", ODD_VALUES)
-def test_an_odd_hyperparameter_is_saved_somehow_and_costs_nothing_else(
+def test_unusual_hyperparameter_is_saved_as_a_string_without_affecting_others(
     folder: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     value, expected = ODD_VALUES[name]
@@ -901,7 +895,7 @@ def test_an_odd_hyperparameter_is_saved_somehow_and_costs_nothing_else(
     assert messages(caplog) == []
 
 
-def test_all_odd_hyperparameters_at_once_as_smdebug_1_0_reads_them(
+def test_unusual_hyperparameters_can_be_read_by_smdebug_1_0(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = {name: value for name, (value, _) in ODD_VALUES.items()}
@@ -920,7 +914,7 @@ def test_all_odd_hyperparameters_at_once_as_smdebug_1_0_reads_them(
         (True, "True"), ((1, 2), "(1, 2)"), (b"x", "b'x'"), ("\ud800", None),
     ],
 )  # fmt: skip
-def test_odd_names_of_hyperparameters(
+def test_unusual_names_of_hyperparameters(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, key: Any, name: str | None
 ) -> None:
     hook = hook_for_all(tmp_path / "run", hyperparameters={key: 7, "eta": 0.3})
@@ -1026,9 +1020,7 @@ METRIC_NAMES = st.text(SIGNS, min_size=1, max_size=12).filter(lambda name: name[
     data_set=st.text(string.ascii_letters + string.digits + "_.é", min_size=1, max_size=8),
     names=st.lists(METRIC_NAMES, min_size=1, max_size=8, unique=True),
 )
-def test_whatever_a_metric_is_called_it_is_a_metric(
-    folder: Path, data_set: str, names: list[str]
-) -> None:
+def test_metrics_may_have_any_name(folder: Path, data_set: str, names: list[str]) -> None:
     rows = matrix(20)
     trial = quick_run(
         folder, include_collections=["losses"], evals=[(rows, data_set)],
@@ -1036,7 +1028,7 @@ def test_whatever_a_metric_is_called_it_is_a_metric(
     )  # fmt: skip
     every = {f"{data_set}-{name}" for name in [*names, "logloss"]}
     assert set(trial.tensor_names(collection="metrics")) == every
-    # Which are losses is a matter of words; nothing that has none of these is left out.
+    # Losses are found by name; a metric without any of these names is a loss.
     words = "auc|map|ndcg|pre|acc|recall|f1|r2|std|score"
     certain = {name for name in every if not re.search(words, name, re.IGNORECASE)}
     assert certain <= set(trial.tensor_names(collection="losses")) <= every
@@ -1046,7 +1038,7 @@ def test_whatever_a_metric_is_called_it_is_a_metric(
 
 
 def in_the_way(out_dir: Path, name: str) -> Path:
-    """A directory in which no such folder can be made: a file stands where it would be."""
+    """A directory that cannot be created: a file has its path."""
     out_dir.mkdir()
     (out_dir / name).write_text("in the way")
     return out_dir
@@ -1054,7 +1046,7 @@ def in_the_way(out_dir: Path, name: str) -> Path:
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
 @pytest.mark.parametrize("name", ["events", "index", "collections"])
-def test_boosting_does_not_notice_that_nothing_can_be_saved(
+def test_boosting_is_not_affected_if_nothing_can_be_saved(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, format: str
 ) -> None:
     hook = hook_for_all(in_the_way(tmp_path / "run", name), format=format)
@@ -1079,7 +1071,7 @@ def test_a_directory_that_cannot_be_made(
     assert len(messages(caplog, logging.ERROR)) == 1
 
 
-def test_asked_to_the_hook_raises_what_was_the_matter(tmp_path: Path) -> None:
+def test_on_error_raise_raises_the_original_error(tmp_path: Path) -> None:
     hook = hook_for_all(in_the_way(tmp_path / "run", "events"), on_error="raise")
     with pytest.raises(WriteFailed, match="could not write"):
         data.train(hook, 10, data=matrix())
@@ -1088,7 +1080,7 @@ def test_asked_to_the_hook_raises_what_was_the_matter(tmp_path: Path) -> None:
     hook.close()
 
 
-def test_in_a_block_the_scripts_own_exception_is_the_one_to_be_seen(
+def test_exception_of_the_script_in_a_with_block_is_not_hidden(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def block() -> None:
@@ -1102,7 +1094,7 @@ def test_in_a_block_the_scripts_own_exception_is_the_one_to_be_seen(
 
 
 @NOT_ROOT
-def test_a_directory_that_may_not_be_written_to(
+def test_a_directory_that_cannot_be_written_to(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "closed").mkdir(mode=0o555)
@@ -1139,7 +1131,7 @@ FULL = """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files have no limits there")
-def test_no_room_for_the_run(tmp_path: Path) -> None:
+def test_full_disk(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FULL), str(tmp_path / "run")],
         capture_output=True, text=True, timeout=100, check=False,
@@ -1155,7 +1147,7 @@ def test_no_room_for_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before the hook", "after the hook"])
-def test_a_hook_may_be_closed_in_the_middle_of_a_training(
+def test_a_hook_may_be_closed_in_the_middle_of_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, first: bool
 ) -> None:
     hook = hook_for_all(tmp_path / "run")
@@ -1174,9 +1166,7 @@ def test_a_hook_may_be_closed_in_the_middle_of_a_training(
     assert messages(caplog) == []
 
 
-def test_a_closed_hook_says_once_that_it_saves_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_closed_hook_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hook = hook_for_all(tmp_path / "run")
     hook.close()
     model = data.train(hook, 10, data=matrix())

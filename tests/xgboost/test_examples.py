@@ -1,4 +1,4 @@
-"""Every example for XGBoost runs as it stands."""
+"""Every example for XGBoost runs unchanged."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ RANDOM = {"subsample": 0.6, "colsample_bytree": 0.7, "colsample_bylevel": 0.8, "
 
 
 def saver(out_dir: Path, data: Any, **options: Any) -> smd.Hook:
-    """A hook that asks everything it can at every round."""
+    """A hook that computes everything at every round."""
     given = {"train_data": data, "validation_data": data, "shap_samples": 50, **options}
     return smd.Hook(
         out_dir, save_all=True, save_config=EVERY, hyperparameters={"a": 1}, on_error="raise",
@@ -44,7 +44,7 @@ def make(kind: Any = xgboost.DMatrix, classes: int = 2, seed: int = 0, **options
 
 
 class Outcome:
-    """All there is of a training: the model to the last bit, and the numbers on the way."""
+    """All results of training: the model to the last bit, and the metrics."""
 
     def __init__(self, booster: Any, result: Any) -> None:
         self.raw = bytes(booster.save_raw("ubj"))
@@ -134,7 +134,7 @@ def test_a_model_is_the_same_with_a_hook(
     assert trial.tensor("predictions").steps() == list(range(12))
 
 
-def test_a_model_is_the_same_when_the_hook_looks_at_what_is_evaluated(tmp_path: Path) -> None:
+def test_model_is_the_same_when_the_hook_uses_the_evaluation_data(tmp_path: Path) -> None:
     params = {**BINARY, **RANDOM, "eval_metric": ["logloss", "auc", "error@0.4"]}
 
     def outcome(hook_options: dict[str, str] | None = None) -> Outcome:
@@ -216,7 +216,7 @@ def test_parameters_that_change_on_the_way_take_effect_at_the_same_round(tmp_pat
             assert train(BINARY, make(), [hook, Changes()][order]) == expected
 
 
-def test_training_goes_on_from_a_model_the_same_way(tmp_path: Path) -> None:
+def test_continued_training_is_the_same(tmp_path: Path) -> None:
     params = {**BINARY, **RANDOM}
 
     def outcome(hooks: list[Any]) -> Outcome:
@@ -268,7 +268,7 @@ def test_custom_objectives_and_metrics_are_called_the_same_way(tmp_path: Path) -
         np.testing.assert_array_equal(one, other)
 
 
-def test_one_matrix_for_several_trainings(tmp_path: Path) -> None:
+def test_one_matrix_for_several_training_runs(tmp_path: Path) -> None:
     # What the hook made XGBoost remember of a matrix must not reach the next training.
     data = make()
     expected = [train({**BINARY, "seed": seed, "subsample": 0.5}, data, []) for seed in range(3)]
@@ -282,7 +282,7 @@ def test_one_matrix_for_several_trainings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("interval", [1, 3])
 def test_a_model_is_the_same_at_any_interval(tmp_path: Path, interval: int) -> None:
-    # Between saving rounds nothing is asked: what was asked before must not show then either.
+    # Between saving rounds the model is not queried: earlier queries must not have an effect.
     params = {**BINARY, "booster": "dart", "rate_drop": 0.5, "one_drop": 1}
     data = make()
     expected = train(params, make(), [], 20)

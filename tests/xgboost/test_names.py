@@ -173,7 +173,7 @@ def test_a_feature_called_bias_keeps_its_name_and_a_warning_says_so(
     assert caplog.text.count("a feature is called bias") == 1
 
 
-def test_the_bias_is_saved_when_it_is_asked_for(tmp_path: Path) -> None:
+def test_bias_is_saved_when_included(tmp_path: Path) -> None:
     trial = run(tmp_path, include_regex="_shap/bias$")
     assert trial.tensor_names() == ["average_shap/bias", "full_shap/bias", *METRICS]
 
@@ -241,7 +241,7 @@ def of_both(metrics: list[str]) -> list[str]:
     return sorted(f"{data}-{metric}" for data in ("train", "validation_0") for metric in metrics)
 
 
-def test_metrics_are_all_and_losses_those_that_should_fall(tmp_path: Path) -> None:
+def test_losses_are_the_metrics_where_lower_is_better(tmp_path: Path) -> None:
     params = {**BINARY, "eval_metric": [*BETTER_UP, *BETTER_DOWN]}
     trial = evaluated(tmp_path, params, matrix(ROWS))
     assert trial.tensor_names(collection="metrics") == of_both([*BETTER_UP, *BETTER_DOWN])
@@ -348,7 +348,7 @@ def test_metrics_that_are_functions_of_scikit_learn(tmp_path: Path) -> None:
     assert "validation_0-roc_auc_score" not in names
 
 
-def test_cross_validation_has_means_and_spreads(tmp_path: Path) -> None:
+def test_cross_validation_has_means_and_standard_deviations(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY, include_collections=["losses"])
     metrics = ["auc", "ndcg@3-", "logloss"]
     params = {**BINARY, "eval_metric": metrics}
@@ -381,7 +381,7 @@ def test_data_sets_may_be_called_what_xgboost_takes(tmp_path: Path, name: str) -
         assert trial.tensor(each).value(1)[0] == result[name][metric][1]
 
 
-def test_names_with_a_dash_are_no_metrics_because_of_it(tmp_path: Path) -> None:
+def test_dash_in_a_name_does_not_make_a_metric(tmp_path: Path) -> None:
     data = busy_matrix(["train-auc", "a-b"])
     hook = smd.Hook(
         tmp_path, save_all=True, save_config=EVERY, train_data=data, validation_data=data,
@@ -461,7 +461,7 @@ def test_the_tensors_of_every_collection(tmp_path: Path) -> None:
     assert trial.tensor_names(regex="^full_shap$") == ["full_shap"]
 
 
-def test_the_collections_file_says_what_is_where(tmp_path: Path) -> None:
+def test_collections_file_lists_tensors(tmp_path: Path) -> None:
     run(tmp_path, include_collections=["average_shap", "trees", "losses"])
     assert collections_file(tmp_path)["_meta"]["num_workers"] == 1
     file = collections_file(tmp_path)["collections"]
@@ -490,7 +490,7 @@ def test_importances_that_come_later_are_in_the_collections_file(tmp_path: Path)
     assert sorted(names) == late
 
 
-def test_collections_of_ones_own(tmp_path: Path) -> None:
+def test_custom_collections(tmp_path: Path) -> None:
     def change(hook: smd.Hook) -> None:
         hook.get_collection("gains").include("^feature_importance/(total_)?gain/")
         shapes = smd.Collection("some", ["^trees/", "predictions"], exclude_regex="/(Yes|No)$")
@@ -510,12 +510,12 @@ def test_collections_of_ones_own(tmp_path: Path) -> None:
     assert trial.tensor("average_shap/f4").steps() == [0, 1, 2]
 
 
-def test_a_collection_that_was_not_asked_for_is_not_saved(tmp_path: Path) -> None:
+def test_collection_that_is_not_included_is_not_saved(tmp_path: Path) -> None:
     trial = run(tmp_path, change=lambda hook: hook.get_collection("mine").include("predictions"))
     assert trial.tensor_names() == METRICS
 
 
-def test_a_collection_without_anything_in_it_is_refused(tmp_path: Path) -> None:
+def test_empty_collection_is_rejected(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path, include_collections=["mistyped"])
     with pytest.raises(InvalidCollectionConfiguration, match="mistyped"):
         train(hook, 1)
@@ -538,7 +538,7 @@ def test_one_metric_without_the_others(tmp_path: Path) -> None:
     assert smd.create_trial(tmp_path).tensor_names() == ["train-auc"]
 
 
-def test_losses_have_a_schedule_of_their_own(tmp_path: Path) -> None:
+def test_losses_have_their_own_save_schedule(tmp_path: Path) -> None:
     data = matrix(ROWS)
     hook = smd.Hook(
         tmp_path, include_collections=["losses"], save_config=smd.SaveConfig(save_interval=3)
@@ -601,7 +601,7 @@ class Saver(TrainingCallback):
         self.hook.save_tensor(f"{self.name}/{when}/tensor", np.full(3, epoch), "mine")
 
 
-def test_what_other_callbacks_save_belongs_to_their_round(tmp_path: Path) -> None:
+def test_values_saved_in_callbacks_belong_to_their_round(tmp_path: Path) -> None:
     data = matrix(ROWS)
     hook = smd.Hook(tmp_path, save_config=smd.SaveConfig(save_interval=3))
     mine = smd.Collection("mine", "/tensor$", save_config=smd.SaveConfig(save_interval=2))
@@ -628,7 +628,7 @@ def test_what_other_callbacks_save_belongs_to_their_round(tmp_path: Path) -> Non
     assert trial.tensor("train-logloss").steps() == [0, 3, 6]
 
 
-def test_what_objectives_and_metrics_save_belongs_to_their_round(tmp_path: Path) -> None:
+def test_values_saved_in_objectives_and_metrics_belong_to_their_round(tmp_path: Path) -> None:
     data = matrix(ROWS)
     hook = smd.Hook(tmp_path)
     rounds = {"objective": 0, "metric": 0}
@@ -654,7 +654,7 @@ def test_what_objectives_and_metrics_save_belongs_to_their_round(tmp_path: Path)
         assert found.steps() == [0, 1, 2, 3]
 
 
-def test_what_is_saved_before_training_is_of_its_first_round(tmp_path: Path) -> None:
+def test_values_saved_before_training_belong_to_its_first_round(tmp_path: Path) -> None:
     data = matrix(ROWS)
     hook = smd.Hook(tmp_path, save_config=EVERY)
     hook.save_scalar("rows", data.num_row())
@@ -670,7 +670,7 @@ def test_what_is_saved_before_training_is_of_its_first_round(tmp_path: Path) -> 
     assert trial.tensor_names(collection="mine") == ["weights"]
 
 
-def test_what_is_saved_by_hand_keeps_its_name_in_its_collections(tmp_path: Path) -> None:
+def test_user_tensors_keep_their_names_and_collections(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY)
     hook.save_tensor("a b/c", np.eye(2), ["first", "second"])
     hook.save_scalar("learning rate", 0.1, sm_metric=True)

@@ -51,7 +51,7 @@ class Recorder(TrainingCallback):
 
 @dataclass
 class Run:
-    """A training: what was saved of it, and what XGBoost says."""
+    """A training run: what was saved, and what XGBoost returns."""
 
     trial: Trial
     booster: Any
@@ -276,7 +276,7 @@ def test_everything_of_every_round_of_an_objective(
     assert run.trial.has_tensor("labels") == bool(made.get_label().size)
 
 
-def test_the_model_cut_to_a_round_says_the_same(tmp_path: Path) -> None:
+def test_model_sliced_to_a_round_gives_the_same(tmp_path: Path) -> None:
     data = matrix(ROWS, classes=3)
     run = save(tmp_path, CLASSES, data, 5)
     for step in run.trial.steps():
@@ -356,7 +356,7 @@ def test_a_metric_that_is_not_computed_at_a_round_is_not_saved_at_it(tmp_path: P
     assert {step: float(found.value(step)[0]) for step in found.steps()} == {0: 0, 3: 3}
 
 
-def test_a_metric_that_comes_later_is_saved_from_then_on(tmp_path: Path) -> None:
+def test_metric_that_appears_later_is_saved_from_then_on(tmp_path: Path) -> None:
     rounds = iter(range(5))
 
     def metric(predictions: Array, data: Any) -> list[tuple[str, float]]:
@@ -368,7 +368,7 @@ def test_a_metric_that_comes_later_is_saved_from_then_on(tmp_path: Path) -> None
     assert {step: float(found.value(step)[0]) for step in found.steps()} == {2: 2, 3: 3, 4: 4}
 
 
-def test_metrics_of_several_data_sets_and_odd_names(tmp_path: Path) -> None:
+def test_metrics_of_several_data_sets_and_unusual_names(tmp_path: Path) -> None:
     data, other = matrix(ROWS), matrix(60, seed=3)
     metrics = ["error@0.3", "error", "auc", "aucpr", "logloss", "rmse", "map@5-", "ndcg-"]
     run = save(
@@ -392,7 +392,7 @@ def test_metrics_that_are_not_finite_are_saved_as_they_are(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("watched", ["train-odd", "^trees/Gain$"])
-def test_what_is_watched_and_not_finite_has_its_round_saved(tmp_path: Path, watched: str) -> None:
+def test_round_of_an_observed_non_finite_tensor_is_saved(tmp_path: Path, watched: str) -> None:
     data = matrix(ROWS)
     numbers = iter([1, 2, math.nan, 3, math.inf, 4])
 
@@ -536,7 +536,7 @@ def test_leaves_that_are_not_finite_are_saved_as_they_are(tmp_path: Path) -> Non
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_going_on_from_a_model_goes_on_with_its_rounds(tmp_path: Path) -> None:
+def test_continued_training_continues_the_rounds(tmp_path: Path) -> None:
     data = matrix(ROWS, classes=3)
     before = train(None, 3, CLASSES, data)
     run = save(tmp_path, CLASSES, data, 4, xgb_model=before)
@@ -544,7 +544,7 @@ def test_going_on_from_a_model_goes_on_with_its_rounds(tmp_path: Path) -> None:
     assert run.trial.steps() == [3, 4, 5, 6]
 
 
-def test_the_trees_of_a_model_that_is_gone_on_from_may_be_fewer_in_a_round(tmp_path: Path) -> None:
+def test_continued_model_may_have_fewer_trees_per_round(tmp_path: Path) -> None:
     data = matrix(ROWS)
     before = train(None, 3, {**BINARY, "num_parallel_tree": 2}, data)
     run = save(tmp_path, {**BINARY, "num_parallel_tree": 1}, data, 2, xgb_model=before)
@@ -572,7 +572,7 @@ def test_the_round_that_early_stopping_ends_with_is_saved(tmp_path: Path) -> Non
     data, other = matrix(ROWS), matrix(60, seed=9)
     hook = smd.Hook(tmp_path, save_all=True, save_config=EVERY, validation_data=other)
     recorder, result = Recorder(), dict[str, Any]()
-    # It comes before the hook, which is not asked after the round that it ends with.
+    # It comes before the hook, which is not called after the round that it ends with.
     stop = EarlyStopping(rounds=2, data_name="other", save_best=True)
     booster = train(
         hook, 60, {**BINARY, "learning_rate": 1.0}, data, evals=[(other, "other")],
@@ -667,7 +667,7 @@ def test_data_that_the_model_was_not_trained_on(tmp_path: Path) -> None:
 
 
 def saved_margins(run: Run, values: dict[str, Array]) -> list[float]:
-    """Goes down the saved trees with every row, as whoever reads them would."""
+    """Go down the saved trees with every row, as a reader would."""
     trees = [run.at(step, "trees/") for step in run.trial.steps()]
     return [_saved_margin(trees, values, row) for row in range(len(values["real"]))]
 
@@ -710,7 +710,7 @@ def test_the_saved_trees_predict_what_the_model_predicts(
 
 
 @pytest.mark.parametrize("method", ["exact", "approx", "hist"])
-def test_whole_numbers_of_either_sign(tmp_path: Path, method: str) -> None:
+def test_integers_of_either_sign(tmp_path: Path, method: str) -> None:
     values = np.random.default_rng(4).integers(-12, 12, (ROWS, 3))
     data = xgboost.DMatrix(
         values, values[:, 0] * values[:, 1] + values[:, 2] > 0,
@@ -721,7 +721,7 @@ def test_whole_numbers_of_either_sign(tmp_path: Path, method: str) -> None:
     assert (run.value("trees/Split", 0) < 0).any()
 
 
-def test_indicators_and_whole_numbers(tmp_path: Path) -> None:
+def test_indicators_and_integers(tmp_path: Path) -> None:
     # An indicator is there, or it is missing; trees_to_dataframe cannot read a model with one.
     values, random = features(ROWS), np.random.default_rng(4)
     there = np.where(random.random(ROWS) < 0.5, np.nan, 1)
@@ -802,7 +802,7 @@ def test_rows_with_named_categories(tmp_path: Path, caplog: pytest.LogCaptureFix
     for step, model in enumerate(run.models):
         check_shap(run, model, sliced, step, chosen(len(values), 33))
     assert "shap" not in caplog.text
-    # What the codes of its categories stand for cannot be had from a matrix of quantiles.
+    # The meaning of category codes is not available from a quantile matrix.
     whole = xgboost.QuantileDMatrix(values, target, enable_categorical=True)
     run = save(tmp_path / "whole", BINARY, whole, 3, hook_options=given)
     assert run.trial.tensor_names(regex="shap") == []
@@ -810,7 +810,7 @@ def test_rows_with_named_categories(tmp_path: Path, caplog: pytest.LogCaptureFix
     check_predictions(run, run.models[2], whole, 2)
 
 
-def test_a_matrix_of_a_class_of_ones_own(tmp_path: Path) -> None:
+def test_matrix_subclass(tmp_path: Path) -> None:
     class Mine(xgboost.DMatrix):
         pass
 
@@ -862,7 +862,7 @@ class Chunks(xgboost.DataIter):
 
 
 @pytest.mark.parametrize("samples", [30, 1000])
-def test_data_that_comes_bit_by_bit(tmp_path: Path, samples: int) -> None:
+def test_data_from_an_iterator(tmp_path: Path, samples: int) -> None:
     data = xgboost.QuantileDMatrix(Chunks())
     run = save(tmp_path, BINARY, data, 3, hook_options={"shap_samples": samples})
     for step, model in enumerate(run.models):
@@ -943,7 +943,7 @@ def test_other_hyperparameters_are_saved_as_text(tmp_path: Path, value: Any, exp
 # ---- what it costs
 
 
-# What a model is asked, and what for.
+# The queries of a model, and their purposes.
 ASKED = {
     "predict": "predictions",
     "get_score": "scores",
@@ -952,7 +952,7 @@ ASKED = {
 
 
 class Calls(TrainingCallback):
-    """Counts what a model is asked, and passes it on; comes before the hook."""
+    """Counts the queries of a model, and passes them on; comes before the hook."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._calls: list[tuple[str, int]] = []
@@ -975,7 +975,7 @@ class Calls(TrainingCallback):
         return False
 
     def of(self, what: str) -> list[int]:
-        """The rounds after which something was asked, once for every time."""
+        """The rounds after which the model was queried, once for every query."""
         return [number for each, number in self._calls if each == what]
 
     @property
@@ -983,7 +983,7 @@ class Calls(TrainingCallback):
         return {what for what, _ in self._calls}
 
 
-def test_a_model_is_asked_at_saving_rounds_only(
+def test_model_is_queried_at_saving_rounds_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, calls = matrix(ROWS), Calls(monkeypatch)
@@ -1001,9 +1001,7 @@ def test_a_model_is_asked_at_saving_rounds_only(
     assert smd.create_trial(tmp_path).tensor("full_shap").steps() == [0, 4, 8]
 
 
-def test_a_model_is_asked_nothing_for_its_metrics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_is_not_queried_for_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, calls = matrix(ROWS), Calls(monkeypatch)
     hook = smd.Hook(tmp_path, train_data=data, validation_data=data, save_config=EVERY)
     train(hook, 5, data=data, callbacks=[calls])
@@ -1024,7 +1022,7 @@ def test_a_model_is_asked_nothing_for_its_metrics(
         ("trees", "trees"),
     ],
 )
-def test_a_model_is_asked_what_a_collection_needs(
+def test_model_is_queried_for_included_collections_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collection: str, asked: str | None
 ) -> None:
     data, calls = matrix(ROWS), Calls(monkeypatch)
@@ -1045,9 +1043,7 @@ def test_a_model_is_asked_what_a_collection_needs(
     assert trial.tensor("train-logloss").steps() == [0, 1, 2, 3, 4]
 
 
-def test_one_kind_of_importance_is_asked_for_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_kind_of_importance_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, calls = matrix(ROWS), Calls(monkeypatch)
     hook = smd.Hook(tmp_path, include_regex="^feature_importance/gain/", save_config=EVERY)
     booster = train(hook, 3, data=data, callbacks=[calls])
@@ -1059,7 +1055,7 @@ def test_one_kind_of_importance_is_asked_for_alone(
     assert names == sorted(f"feature_importance/gain/{each}" for each in expected)
 
 
-def test_a_column_of_full_shap_comes_without_the_whole(tmp_path: Path) -> None:
+def test_column_of_full_shap_can_be_saved_alone(tmp_path: Path) -> None:
     data = matrix(ROWS)
     hook = smd.Hook(tmp_path, include_regex=["^full_shap/f1$"], train_data=data, save_config=EVERY)
     booster = train(hook, 3, data=data)

@@ -101,11 +101,11 @@ def test_the_hook_takes_what_hook_options_take_with_the_same_defaults() -> None:
     own = dict(parameters_of(smd.Hook))
     shared = parameters_of(HookOptions)
     assert {name: own[name] for name, _ in shared} == dict(shared)
-    # In the same order, too: it is what a job file's arguments are handed on by.
+    # In the same order, too: it is what a JSON config's arguments are handed on by.
     assert [name for name in own if name in dict(shared)] == [name for name, _ in shared]
 
 
-def test_the_defaults_of_what_only_this_hook_takes() -> None:
+def test_defaults_of_xgboost_arguments() -> None:
     own = dict(parameters_of(smd.Hook))
     for name in dict(parameters_of(HookOptions)):
         del own[name]
@@ -155,7 +155,7 @@ def test_attributes_that_scripts_set(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["hyperparameters", "train_data", "validation_data"])
-def test_what_was_given_may_be_taken_away(tmp_path: Path, name: str) -> None:
+def test_inputs_can_be_removed(tmp_path: Path, name: str) -> None:
     value: Any = {"eta": 1} if name == "hyperparameters" else data.matrix(10)
     given: dict[str, Any] = {name: value}
     hook = smd.Hook(tmp_path / "run", **given)
@@ -163,7 +163,7 @@ def test_what_was_given_may_be_taken_away(tmp_path: Path, name: str) -> None:
     assert getattr(hook, name) is None
 
 
-def test_what_a_hook_knows_when_it_is_told_nothing(tmp_path: Path) -> None:
+def test_default_arguments_of_a_hook(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path / "run")
     found = {name: getattr(hook, name) for name in ATTRIBUTES[:-4]}
     del found["collection_manager"], found["save_config"], found["reduction_config"]
@@ -198,14 +198,14 @@ def test_a_hook_is_a_callback_of_xgboost(tmp_path: Path) -> None:
     assert issubclass(smd.Hook, xgboost.callback.TrainingCallback)
     model = data.train(rounds=1)
     hook = smd.Hook(tmp_path / "run")
-    # What XGBoost asks of callbacks: the model back, and whether to end.
+    # What XGBoost expects of callbacks: the model back, and whether to end.
     assert hook.before_training(model) is model
     assert hook.before_iteration(model, 0, {}) is False
     assert hook.after_iteration(model, 0, {"train": {"rmse": [1.0]}}) is False
     assert hook.after_training(model) is model
 
 
-def test_the_collections_a_hook_begins_with(tmp_path: Path) -> None:
+def test_default_collections(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path / "run")
     assert set(hook.get_collections()) == {*DEFAULT_XGBOOST_COLLECTIONS, "scalars"}
     assert all(type(each) is Collection for each in hook.get_collections().values())
@@ -224,7 +224,7 @@ def test_the_hook_of_a_process(tmp_path: Path) -> None:
     "path",
     ["smdebug.xgboost.hook", "tornasole.xgboost", "tornasole.xgboost.hook"],
 )
-def test_other_paths_lead_to_the_same_class(path: str) -> None:
+def test_other_import_paths_are_the_same_class(path: str) -> None:
     module = importlib.import_module(path)
     assert module.Hook is module.TornasoleHook is smd.Hook is smd.TornasoleHook
 

@@ -1,4 +1,4 @@
-"""Trainings that go on from a model, in a run that was there before."""
+"""Training that continues from a model, in an existing run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def boost(out_dir: Path, rounds: int, model: Any = None, close: bool = True, **o
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
 @pytest.mark.parametrize("finished", [True, False], ids=["finished", "crashed"])
-def test_training_goes_on_from_a_model(tmp_path: Path, format: str, finished: bool) -> None:
+def test_training_continues_from_a_model(tmp_path: Path, format: str, finished: bool) -> None:
     boost(tmp_path / "whole", 9, format=format)
     model = boost(tmp_path / "parts", 4, close=finished, format=format)
     boost(tmp_path / "parts", 5, model, format=format, resume=True)

@@ -1,4 +1,4 @@
-"""Which training a hook is at work for, and what it lets go of."""
+"""Which training run a hook serves, and what it releases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Fails(xgboost.callback.TrainingCallback):
         return False
 
 
-def test_a_training_that_failed_is_not_kept_alive_nor_in_the_way(tmp_path: Path) -> None:
+def test_failed_training_run_is_released(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY)
     failing = Fails()
 
@@ -54,7 +54,7 @@ def test_a_training_that_failed_is_not_kept_alive_nor_in_the_way(tmp_path: Path)
     assert smd.create_trial(str(tmp_path)).tensor("train-logloss").steps() == [0, 1, 2, 3, 4]
 
 
-def test_a_callback_may_put_another_model_in_place_of_the_first(tmp_path: Path) -> None:
+def test_callback_may_replace_the_model(tmp_path: Path) -> None:
     class Other(xgboost.callback.TrainingCallback):
         def before_training(self, model: Any) -> Any:
             return model.copy()
@@ -70,7 +70,7 @@ def test_a_callback_may_put_another_model_in_place_of_the_first(tmp_path: Path) 
     assert trial.tensor("train-logloss").steps() == [0, 1, 2]
 
 
-def test_data_that_is_replaced_or_no_longer_needed_is_let_go(tmp_path: Path) -> None:
+def test_replaced_or_unused_data_is_released(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path, save_config=EVERY, shap_samples=10, save_all=True)
     hook.train_data = matrix(50)
     seen = weakref.ref(hook.train_data)
@@ -88,7 +88,7 @@ def test_data_that_is_replaced_or_no_longer_needed_is_let_go(tmp_path: Path) -> 
     assert hook.train_data.num_row() == 60
 
 
-def test_a_feature_called_bias_is_no_matter_where_nothing_is_explained(
+def test_feature_named_bias_is_accepted_without_shap(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     values = features()
@@ -104,7 +104,7 @@ def test_a_feature_called_bias_is_no_matter_where_nothing_is_explained(
     np.testing.assert_array_equal(trial.tensor("full_shap/bias").value(0), whole[:, 0])
 
 
-def test_watching_costs_nothing_of_sources_that_are_not_watched(
+def test_unobserved_sources_have_no_overhead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -122,7 +122,7 @@ def test_watching_costs_nothing_of_sources_that_are_not_watched(
     assert len(asked) == 5
 
 
-def test_a_source_that_fails_is_lost_by_itself_and_the_end_says_so(
+def test_failing_source_is_skipped_and_reported_at_the_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(self: Any, *args: Any, **options: Any) -> Any:
@@ -158,7 +158,7 @@ def test_a_metric_that_is_first_measured_later_is_saved_and_watched(tmp_path: Pa
     hook = smd.Hook(tmp_path / "watched", save_config=config, include_collections=["trees"])
     train(hook, 15, custom_metric=later, params={**BINARY, "disable_default_eval_metric": 1})
     hook.close()
-    # Round 0, and the one at which the metric was not a number: the tenth that was asked.
+    # Round 0, and the one at which the metric was NaN: the tenth evaluation.
     assert smd.create_trial(str(tmp_path / "watched")).tensor("trees/Node").steps() == [0, 12]
 
     rounds, calls = iter(range(100)), iter(range(100))

@@ -1,4 +1,4 @@
-"""Rules over real trainings with and without the faults they look for, and how they stop them."""
+"""Rules over real training with and without faults, and how they stop it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parents[2]
 EVERY = smd.SaveConfig(save_interval=1)
 REGRESSION = {"objective": "reg:squarederror", "max_depth": 3, "nthread": 1, "base_score": 0.0}
-# More than anybody waits for: such a training ends because it is stopped.
+# More than a test can wait for: such training ends only because it is stopped.
 MANY = 1_000_000
 # A hang is a failure, not a wait.
 TIMEOUT = 40
@@ -50,7 +50,7 @@ CHEAP = ["losses", "labels", "predictions", "feature_importance", "trees"]
 
 @dataclass
 class Fault:
-    """A training: what it is given, beside the rules."""
+    """A training run: its arguments, besides the rules."""
 
     data: Callable[[], Any]
     params: dict[str, Any] = field(default_factory=lambda: BINARY)
@@ -189,7 +189,7 @@ def outcomes(tmp_path: Path, rule: Any, fault: Fault, how: str) -> tuple[Outcome
     """What becomes of a rule, in a hook or afterwards."""
     options = dict(fault.options)
     if "custom_metric" in options:
-        # Counted anew in every training.
+        # Counted again in every training run.
         options["custom_metric"] = options["custom_metric"]()
     given = Fault(fault.data, fault.params, fault.rounds, fault.validation, options)
 
@@ -239,7 +239,7 @@ def test_a_fault_is_found(tmp_path: Path, name: str, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["hook", "afterwards"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_healthy_training_is_left_in_peace(tmp_path: Path, name: str, how: str) -> None:
+def test_healthy_training_is_not_stopped(tmp_path: Path, name: str, how: str) -> None:
     rule, _, healthy = CASES[name]
     outcome, *_ = outcomes(tmp_path, HEALTHY_RULES.get(name, rule), healthy, how)
     assert (outcome.rule, outcome.status, outcome.message) == (name, "passed", "")
@@ -257,7 +257,7 @@ def test_a_confusion_is_that_of_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["hook", "afterwards"])
-def test_a_feature_that_is_the_answer_is_found(tmp_path: Path, how: str) -> None:
+def test_feature_that_reveals_the_label_is_found(tmp_path: Path, how: str) -> None:
     fault = Fault(of_one_column(0.0))
     outcome, booster, *_ = outcomes(tmp_path, "FeatureImportanceOverweight", fault, how)
     assert list(booster.get_score()) == ["f7"]
@@ -357,7 +357,7 @@ TENTH = [0, 10, 20]
         ),
     ],
 )
-def test_rules_are_fed_without_being_asked_for(
+def test_tensors_for_rules_are_saved_automatically(
     tmp_path: Path, rules: str, expected: dict[str, list[int]]
 ) -> None:
     data = matrix()
@@ -368,7 +368,7 @@ def test_rules_are_fed_without_being_asked_for(
     assert steps_by_collection(create_trial(str(tmp_path))) == expected
 
 
-def test_rules_are_fed_at_the_steps_of_a_schedule(tmp_path: Path) -> None:
+def test_rules_use_the_save_schedule(tmp_path: Path) -> None:
     data = matrix()
     with smd.Hook(
         tmp_path, rules=["TreeDepth", "LossNotDecreasing", "CreateXgboostReport"],
@@ -380,7 +380,7 @@ def test_rules_are_fed_at_the_steps_of_a_schedule(tmp_path: Path) -> None:
     assert "average_shap" not in found
 
 
-def test_what_a_rule_lacks_is_told_and_no_harm(
+def test_rule_without_its_tensors_reports_that(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with smd.Hook(tmp_path, rules=["ClassImbalance", "Confusion", "TreeDepth"]) as hook:
@@ -411,7 +411,7 @@ def test_rules_about_trees_and_kinds_of_boosters(tmp_path: Path, booster: str, s
 
 
 def sharp(out_dir: Path, **options: Any) -> smd.Hook:
-    """A hook that stops every training whose trees have branches."""
+    """A hook that stops every training run with trees that have branches."""
     return smd.Hook(
         out_dir, rules=["TreeDepth:depth=2"], on_finding="stop", flush_seconds=0.05, **options
     )
@@ -439,7 +439,7 @@ def test_a_rule_ends_boosting(tmp_path: Path, caplog: pytest.LogCaptureFixture, 
     assert_stopped(hook, caplog)
     history = result["train"]["logloss"]
     assert 0 < len(history) < MANY
-    # As if so many rounds had been asked for.
+    # As if this many rounds had been requested.
     early = EarlyStopping(rounds=MANY, save_best=True)
     bare = train(None, len(history), callbacks=[early])
     assert booster.save_raw("json") == bare.save_raw("json")
@@ -451,12 +451,12 @@ def test_a_rule_ends_boosting(tmp_path: Path, caplog: pytest.LogCaptureFixture, 
     assert hook.stats().steps == len(history)
 
 
-def test_what_follows_a_stop_is_not_stopped(
+def test_training_after_a_stop_is_not_stopped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = sharp(tmp_path / "first")
     booster = train(hook, MANY, callbacks=[Limit()])
-    # The hook has ended; training with it goes on to its end and is not saved.
+    # The hook has ended; training with it continues to its end and is not saved.
     assert train(hook, 7).num_boosted_rounds() == 7
     caplog.clear()
     rounds = booster.num_boosted_rounds()
@@ -507,7 +507,7 @@ def test_an_estimator_is_stopped(
 
 
 class Limit(TrainingCallback):
-    """Has a training fail that should have been stopped long ago."""
+    """Fail training that should have been stopped long ago."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -532,7 +532,7 @@ class Begun(TrainingCallback):
 
 
 @pytest.mark.parametrize("by", ["thread", "process"])
-def test_somebody_else_asks_for_a_stop(
+def test_stop_request_from_another_process(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, by: str
 ) -> None:
     hook = smd.Hook(tmp_path / "run", flush_seconds=0.05, save_config=EVERY)
@@ -567,7 +567,7 @@ def test_somebody_else_asks_for_a_stop(
 
 
 class Until(TrainingCallback):
-    """Ends a training after some time."""
+    """Ends training after some time."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -577,7 +577,7 @@ class Until(TrainingCallback):
         return time.monotonic() > self._until
 
 
-def test_a_request_that_is_older_than_the_hook_is_not_obeyed(
+def test_stop_request_older_than_the_hook_is_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_stop(open_store(str(tmp_path)), StopRequest("too late"))
@@ -589,7 +589,7 @@ def test_a_request_that_is_older_than_the_hook_is_not_obeyed(
     assert "stops" not in caplog.text
 
 
-def test_a_finding_after_a_training_ends_the_next_one_at_once(tmp_path: Path) -> None:
+def test_a_finding_after_training_ends_the_next_one_at_once(tmp_path: Path) -> None:
     hook, until = sharp(tmp_path / "run"), time.monotonic() + TIMEOUT
     train(hook, 3)
     while not hook.findings():
@@ -625,7 +625,7 @@ def test_nothing_can_be_stopped_before_an_update(tmp_path: Path) -> None:
 
 @pytest.fixture
 def posted(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, queue.Queue[Any]]]:
-    """The address of a server on loopback, and what it was told."""
+    """The address of a server on loopback, and what it received."""
     monkeypatch.setenv("no_proxy", "*")
     told: queue.Queue[Any] = queue.Queue()
 
@@ -680,7 +680,7 @@ class Page(HTMLParser):
 
 @pytest.mark.parametrize("shap", [False, True])
 @pytest.mark.parametrize("how", ["hook", "afterwards"])
-def test_the_page_about_a_training(tmp_path: Path, how: str, shap: bool) -> None:
+def test_report_page(tmp_path: Path, how: str, shap: bool) -> None:
     names = ["age", "income / year", "bias", "height", "x y"]
     data = matrix(300, feature_names=names)
     validation = matrix(200, seed=8, feature_names=names)

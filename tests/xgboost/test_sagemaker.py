@@ -50,7 +50,7 @@ def test_training(sagemaker_job: Job, way: str) -> None:
     assert any("6 steps" in line for line in ended.log), ended.output
 
 
-def test_switched_off_it_trains_the_same(sagemaker_job: Job) -> None:
+def test_training_is_the_same_with_smdebug_disabled(sagemaker_job: Job) -> None:
     sagemaker_job.configure({"save_interval": "1"}, COLLECTIONS)
     off = sagemaker_job.run(SCRIPT, "get_hook", USE_SMDEBUG="0")
     assert sagemaker_job.is_untouched()

@@ -76,7 +76,7 @@ class Jobs:
         return self._folder / name
 
     def told(self, name: str) -> list[Any]:
-        """What XGBoost told each worker."""
+        """What XGBoost returned to each worker."""
         paths = [self.path(name) / f"told_{rank}.json" for rank in range(WORLD)]
         return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
@@ -99,7 +99,7 @@ def assert_same_models(jobs: Jobs, name: str, other: str) -> None:
 
 
 def assert_metrics(jobs: Jobs, name: str, workers: list[str], steps: Any = range(ROUNDS)) -> None:
-    """Every worker saved the metrics that XGBoost told it."""
+    """Every worker saved the metrics that XGBoost returned to it."""
     trial, told = jobs.trial(name), jobs.told(name)
     assert trial.workers() == workers
     for rank, worker in enumerate(workers):
@@ -130,7 +130,7 @@ def assert_model_of(trial: Trial, booster: Any, workers: list[str], step: int = 
 
 
 def sampled(values: Array) -> Array:
-    """The rows that SHAP values are computed of: as many as asked for, spread over all."""
+    """The rows that SHAP values are computed for: as many as requested, evenly spaced."""
     chosen = np.linspace(0, len(values) - 1, SAMPLES).astype(np.int64)
     found: Array = values[chosen]
     return found
@@ -223,7 +223,7 @@ def test_the_end_of_a_run_is_marked_once(jobs: Jobs, name: str) -> None:
     assert jobs.trial(name).loaded_all_steps
 
 
-def test_the_first_worker_marks_the_end_whoever_closes_first(jobs: Jobs) -> None:
+def test_first_worker_writes_the_end_marker_in_any_order_of_closing(jobs: Jobs) -> None:
     assert_same_models(jobs, "second_closes_first", "bare")
     seen = jobs.path("second_closes_first") / "seen.json"
     assert json.loads(seen.read_text(encoding="utf-8")) == ["closed", False]
@@ -231,7 +231,7 @@ def test_the_first_worker_marks_the_end_whoever_closes_first(jobs: Jobs) -> None
     assert_metrics(jobs, "second_closes_first", BOTH)
 
 
-def test_a_hook_made_before_the_workers_met(jobs: Jobs) -> None:
+def test_hook_created_before_the_collective_is_connected(jobs: Jobs) -> None:
     assert_same_models(jobs, "early_hook", "bare")
     assert_metrics(jobs, "early_hook", BOTH)
     trial = jobs.trial("early_hook")
@@ -304,7 +304,7 @@ def test_data_on_one_worker_only(jobs: Jobs, name: str, rank: int) -> None:
 # ---- longer lives
 
 
-def test_training_goes_on_with_the_steps(jobs: Jobs) -> None:
+def test_resumed_training_continues_the_steps(jobs: Jobs) -> None:
     assert_metrics(jobs, "goes_on", BOTH, range(ROUNDS, 2 * ROUNDS))
     trial = jobs.trial("goes_on")
     assert trial.steps() == list(range(2 * ROUNDS))
@@ -321,7 +321,7 @@ def test_all_workers_save_the_last_round_before_an_early_stop(jobs: Jobs) -> Non
     assert jobs.trial("early_stop").steps() == list(steps)
 
 
-def test_a_worker_that_cannot_save_trains_on(jobs: Jobs) -> None:
+def test_worker_that_cannot_save_continues_training(jobs: Jobs) -> None:
     assert_same_models(jobs, "fails_on_the_second", "bare")
     assert not [line for line in jobs.log("fails_on_the_second", 0) if "saving has stopped" in line]
     said = [line for line in jobs.log("fails_on_the_second", 1) if "saving has stopped" in line]
@@ -339,7 +339,7 @@ def test_a_worker_that_cannot_save_trains_on(jobs: Jobs) -> None:
 @pytest.mark.parametrize(
     ("name", "workers"), [("columns_one", ["worker_0"]), ("columns_all", BOTH)]
 )
-def test_what_all_workers_would_have_to_compute_is_refused(
+def test_column_split_data_has_no_predictions_or_shap_values(
     jobs: Jobs, name: str, workers: list[str]
 ) -> None:
     assert_same_models(jobs, name, "columns_bare")

@@ -1,1 +1,1 @@
-"""What to save, when and how: values that answer questions, without I/O."""
+"""What to save, when and how: immutable values, without I/O."""

@@ -76,7 +76,7 @@ DEFAULT_XGBOOST_COLLECTIONS = {
 
 
 class DefinedName(str):
-    """The name of a collection that a JSON config defines, so that it is not a misspelt one."""
+    """The name of a collection that a JSON config defines: never a misspelled one."""
 
     __slots__ = ()
 

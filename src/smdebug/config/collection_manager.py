@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _Manager = TypeVar("_Manager", bound="CollectionManager")
 _logger = logging.getLogger("smdebug.config")
 
-# How similar an unknown name is to the known one that was probably meant. `gradient` is refused;
-# scripts have collections of their own with names such as `loss`.
+# The similarity above which an unknown name counts as a misspelling of a known one. `gradient` is
+# rejected; scripts have their own collections with names such as `loss`.
 _NEAR = 0.82
 
 
@@ -145,7 +145,7 @@ class CollectionManager:
     def to_json_dict(self) -> dict[str, Any]:
         """Return the contents of a collections file.
 
-        smdebug 1.0 refuses a file with keys other than these two.
+        smdebug 1.0 rejects a file with keys other than these two.
         """
         collections = {name: each.to_json_dict() for name, each in self.collections.items()}
         return {"collections": collections, "_meta": dict(self._meta)}
@@ -214,7 +214,7 @@ class CollectionManager:
 
 
 def check_included(names: Iterable[str], known: Iterable[str], made: Iterable[str] = ()) -> None:
-    """Refuse misspelt names of collections to save.
+    """Reject misspelled names of collections to save.
 
     Other unknown names pass: such a collection may get its regexes until the first step.
 
@@ -262,7 +262,7 @@ def _readable(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return replacements for the parts of a stored collection that are invalid now.
 
     smdebug 1.0 accepted invalid save schedules, and older versions of Python accepted regexes that
-    this one refuses. The tensors of such a run can still be read.
+    this one rejects. The tensors of such a run can still be read.
     """
     parsers: dict[str, Callable[[Any], object]] = {
         "save_config": SaveConfig.from_dict,

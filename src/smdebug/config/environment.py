@@ -156,7 +156,7 @@ def incomplete_step_wait_window() -> int:
 
 
 def missing_event_file_retry_limit() -> int:
-    """Return how often to look for a missing event file again."""
+    """Return how often to check again for a missing event file."""
     return _count("SMDEBUG_MISSING_EVENT_FILE_RETRY_LIMIT")
 
 
@@ -199,12 +199,12 @@ def aws_region() -> str | None:
 
 
 def rule_stop_signal_file() -> str | None:
-    """Return the file that asks a rule to stop."""
+    """Return the file whose existence stops a rule."""
     return _read("SAGEMAKER_ENV_RULE_STOP_SIGNAL_FILE")[1]
 
 
 def rule_stop_grace_seconds() -> float:
-    """Return how long a rule may continue after it was asked to stop."""
+    """Return how long a rule may continue after it was requested to stop."""
     return validation.seconds(*_required("rule_stop_grace_time_secs"))
 
 

@@ -88,7 +88,7 @@ class WarnOnce:
         return True
 
     def clear(self) -> None:
-        """Forget what was logged, so that it is logged again."""
+        """Clear the record of what was logged, so that it is logged again."""
         self._keys.clear()
 
 
@@ -147,7 +147,7 @@ class _BelowErrors(logging.Filter):
 
 
 def install_log() -> None:
-    """Install handlers on the library's logger, once, if the environment asks for them.
+    """Install handlers on the library's logger, once, if the environment requests them.
 
     Raises:
         SMDebugValueError: a variable has an invalid value.

@@ -127,7 +127,7 @@ class ReductionConfig:
     def to_json_dict(self) -> dict[str, Any]:
         """Return a dict that smdebug 1.0 can read.
 
-        Reductions that it does not know are in `more_reductions`, which it ignores.
+        Reductions that smdebug 1.0 lacks are in `more_reductions`, which it ignores.
         """
         fields: dict[str, Any] = {
             "save_raw_tensor": self.save_raw_tensor,
@@ -155,7 +155,7 @@ class ReductionConfig:
 
 
 def _checked(key: str, value: Iterable[str] | None, allowed: tuple[str, ...]) -> list[str]:
-    """Return canonical names, each once; those that smdebug 1.0 does not know come last.
+    """Return canonical names, each once; those that smdebug 1.0 lacks come last.
 
     They have a key of their own in JSON, so only this order survives writing and reading.
     """

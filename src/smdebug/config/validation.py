@@ -12,7 +12,7 @@ from typing import Any
 from smdebug.exceptions import SMDebugTypeError, SMDebugValueError
 
 _SHOWN_LENGTH = 120
-# Keys that are less similar to ours are not misspelt ones.
+# Keys that are less similar to ours are not misspelled ones.
 _NEAR = 0.7
 
 
@@ -213,7 +213,7 @@ def unknown_keys(given: Iterable[object], known: Iterable[str], cutoff: float = 
     """Return the keys that are not known ones.
 
     Raises:
-        SMDebugValueError: a key is so similar to a known one that it is misspelt. Ignoring it
+        SMDebugValueError: a key is so similar to a known one that it is misspelled. Ignoring it
             would save other tensors than the user wants.
     """
     by_lower_case = {key.lower(): key for key in known}

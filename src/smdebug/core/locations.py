@@ -8,9 +8,9 @@ from smdebug.exceptions import SMDebugValueError
 from smdebug.storage.format.keys import (
     EVENTS_PREFIX,
     INDEX_PREFIX,
-    classic_event_key,
-    classic_index_key,
     parse_index_key,
+    v1_event_key,
+    v1_index_key,
 )
 
 __all__ = ["IndexFileLocationUtils", "TensorFileLocation"]
@@ -30,7 +30,7 @@ class TensorFileLocation:
 
     def get_file_location(self, trial_dir: str = "") -> str:
         """Return the path of the file."""
-        return _joined(trial_dir, classic_event_key(self.step_num, self.worker_name))
+        return _joined(trial_dir, v1_event_key(self.step_num, self.worker_name))
 
     @staticmethod
     def get_dir(trial_dir: str) -> str:
@@ -61,7 +61,7 @@ class IndexFileLocationUtils:
     @staticmethod
     def get_index_prefix_for_step(step_num: int) -> str:
         """Return the name of the directory that has the index file of a step."""
-        return classic_index_key(step_num, "worker_0").split("/")[1]
+        return v1_index_key(step_num, "worker_0").split("/")[1]
 
     @classmethod
     def next_index_prefix_for_step(cls, step_num: int) -> str:
@@ -71,7 +71,7 @@ class IndexFileLocationUtils:
     @staticmethod
     def get_index_key_for_step(trial_prefix: str, step_num: int, worker_name: str) -> str:
         """Return the path of the index file of a step and a worker."""
-        return _joined(trial_prefix, classic_index_key(step_num, worker_name))
+        return _joined(trial_prefix, v1_index_key(step_num, worker_name))
 
     @staticmethod
     def parse_step_from_index_file_name(index_file_name: str) -> int:

@@ -1,1 +1,1 @@
-"""The pipeline between a framework and a run; knows no framework."""
+"""The pipeline between a framework and a run; it depends on no framework."""

@@ -17,6 +17,7 @@ from smdebug.config.collection import Collection
 from smdebug.config.save_config import DEFAULT_SAVE_CONFIG_INTERVAL
 from smdebug.exceptions import RuleEvaluationConditionMet, SMDebugTypeError, SMDebugValueError
 from smdebug.hook.capture import ArrayCapture
+from smdebug.hook.nan_trigger import is_finite_array
 from smdebug.hook.worker import CHIEF_WORKER, Worker
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Adapter:
-    """What the pipeline needs to know about a framework.
+    """The interface of a framework for the pipeline.
 
     Args:
         pipeline: the pipeline to call. It is not complete while the adapter is made: keep it, and
@@ -88,7 +89,7 @@ class Adapter:
         """Return a number or a tensor that the user passed as an array of its own.
 
         Args:
-            key: what the value is called in an error.
+            key: the name of the value in an error.
             value: a tensor of the framework, an array, numbers in lists, or a number.
 
         Raises:
@@ -126,14 +127,13 @@ class Adapter:
             time: seconds since 1970, when it differs from the step's.
 
         Returns:
-            The capture; None when the tensor joined `last`, or has nothing to save.
+            The capture; None if the tensor joined `last`, or there is nothing to save.
         """
         return ArrayCapture(name, self.to_array(name, tensor), request, time)
 
     def is_finite(self, tensor: Any) -> bool:
         """Return whether all elements of a tensor are finite."""
-        array = self.to_array("tensor", tensor)
-        return array.dtype.kind not in "fcV" or bool(np.isfinite(array).all())
+        return is_finite_array(self.to_array("tensor", tensor))
 
     def hold(self, tensor: Any) -> Any:
         """Return what to keep of a tensor that may have to be saved later in the step."""

@@ -227,6 +227,7 @@ class StepCapture:
         time: when it began, in seconds since 1970.
         held: tensors to capture if an observed one turns out to be non-finite: by name, with
             their version at that time.
+        triggered: the names of the collections that are saved because one was.
         pending: the captures. The writer thread empties the list itself: one that is handed over
             twice, because Ctrl-C came in between, is saved once.
     """
@@ -235,6 +236,7 @@ class StepCapture:
     plan: StepPlan | None
     time: float = field(default_factory=time.time)
     held: dict[str, tuple[Any, object]] = field(default_factory=dict)
+    triggered: set[str] = field(default_factory=set)
     pending: list[Capture] = field(default_factory=list)
 
     def add(self, capture: Capture) -> None:

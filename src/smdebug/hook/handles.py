@@ -1,4 +1,4 @@
-"""What a hook puts on a model, and how it goes away again."""
+"""Callbacks that a hook attaches to a model, and handles that remove them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-# Takes anything, does nothing, and can be unpickled where this library is not installed.
+# Accepts any arguments, does nothing, and can be unpickled where this library is not installed.
 _NOTHING = contextlib.nullcontext().__exit__
 
 
 class Callback:
-    """A function of the hook among the hooks of a model's parts.
+    """A callback that a hook attaches to a part of a model.
 
-    Copies of the model, and pickles of it, do not take it along: they are other models.
+    Copies and pickles of the model do not contain it: they are different models.
 
     Args:
-        function: called with what the framework gives to its hooks.
+        function: called with the arguments that the framework passes to its hooks.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:
@@ -36,7 +36,7 @@ class Callback:
 
 
 class Handle:
-    """Takes a registration back, by `remove` or at the end of a `with` block.
+    """Removes a registration, by `remove` or at the end of a `with` block.
 
     Example:
         >>> with hook.register_module(model):  # doctest: +SKIP
@@ -47,7 +47,7 @@ class Handle:
         self._remove: Callable[[], None] | None = remove
 
     def remove(self) -> None:
-        """Leaves what was registered as it was found; a second call does nothing."""
+        """Remove the registration and restore the original state; a second call does nothing."""
         remove, self._remove = self._remove, None
         if remove is not None:
             remove()

@@ -44,12 +44,12 @@ logger = logging.getLogger("smdebug.hook")
 
 
 class BaseHook:
-    """Saves tensors out of a training job; every framework has a hook of its own.
+    """Saves tensors of a training job; every framework has its own hook.
 
     Args:
-        out_dir: where the run goes: a directory or a URL. In a SageMaker job it has a default.
+        out_dir: where the run is saved: a directory or a URL. In a SageMaker job it has a default.
         export_tensorboard: write TensorBoard files too.
-        tensorboard_dir: where to; `<out_dir>/tensorboard` when None.
+        tensorboard_dir: the directory of TensorBoard files; `<out_dir>/tensorboard` when None.
         dry_run: write nothing; log what would be saved.
         reduction_config: what to save of a tensor; the tensor itself when None.
         save_config: when to save: a SaveConfig, a SaveConfigMode, a dict, or None for the
@@ -86,7 +86,7 @@ class BaseHook:
         SMDebugValueError, SMDebugTypeError: an argument is invalid.
 
     Attributes:
-        out_dir: where the run goes.
+        out_dir: where the run is saved.
     """
 
     # A framework's hook sets both to its own adapter.

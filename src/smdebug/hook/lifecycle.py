@@ -8,7 +8,6 @@ import os
 import threading
 import time
 import weakref
-from functools import partial
 from typing import TYPE_CHECKING
 
 from smdebug.config import environment
@@ -48,7 +47,7 @@ class Lifecycle:
 
     def close_at_exit(self) -> None:
         """Have the hook closed when the process ends, and left alone in a forked child."""
-        SIGTERM_HANDLER.watch(self, partial(self.close, interrupted=True))
+        SIGTERM_HANDLER.watch(self)
         atexit.register(self.close)
         _open.add(self)
 

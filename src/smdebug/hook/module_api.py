@@ -39,7 +39,7 @@ def set_hook(hook: BaseHook) -> None:
 
 
 def del_hook() -> None:
-    """Forget the hook of this process; it is not closed."""
+    """Unset the hook of this process; it is not closed."""
     global _current
     _current = None
 
@@ -65,7 +65,7 @@ class ModuleApi(Generic[_Hook, _Collection]):
         create: bool,
         kind: type[_Hook] | None = None,
     ) -> _Hook | None:
-        """Return the hook; one of another framework, or of another kind, is forgotten."""
+        """Return the hook; one of another framework, or of another kind, is unset."""
         if not environment.use_smdebug():
             return None
         kind = kind or self._kind

@@ -5,7 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from smdebug.config.save_config import SaveConfigMode
     from smdebug.hook.capture import StepCapture
     from smdebug.hook.pipeline import Pipeline
 
@@ -27,10 +32,44 @@ def observe(pipeline: Pipeline, current: StepCapture, name: str, tensor: Any) ->
         held = adapter.hold(tensor)
         current.held[name] = (held, adapter.version(held))
     config = before.trigger(name)
-    if config is None or adapter.is_finite(tensor):
-        return
+    if config is not None and not adapter.is_finite(tensor):
+        _trigger(pipeline, current, name, config)
+
+
+def observe_user_save(pipeline: Pipeline, name: str, tensor: Any) -> set[str]:
+    """Save the current step if a tensor that the user saves at it is observed and non-finite.
+
+    Args:
+        pipeline: the pipeline.
+        name: the tensor's name.
+        tensor: a tensor of the framework, or an array.
+
+    Returns:
+        The names of the collections that are saved at the step because of `when_nan`.
+    """
+    current, adapter = pipeline.current, pipeline.adapter
+    if current is None or current.plan is None or current.step != pipeline.steps.current():
+        return set()
+    config = current.plan.trigger(name)
+    if config is not None:
+        is_tensor = adapter.is_tensor(tensor)
+        if not (adapter.is_finite(tensor) if is_tensor else is_finite_array(tensor)):
+            _trigger(pipeline, current, name, config)
+    return current.triggered
+
+
+def is_finite_array(array: npt.NDArray[Any]) -> bool:
+    """Return whether all elements of an array are finite; those that are not numbers are."""
+    return array.dtype.kind not in "fcV" or bool(np.isfinite(array).all())
+
+
+def _trigger(pipeline: Pipeline, current: StepCapture, name: str, config: SaveConfigMode) -> None:
+    """Save a step from now on, and what was held of it."""
+    adapter, before = pipeline.adapter, current.plan
+    assert before is not None
     logger.info("step %d: %s is not finite", current.step.number, name)
     after = current.plan = pipeline.plan.triggered(before, config)
+    current.triggered |= {each.name for each in pipeline.plan.group_of(before.mode, config)}
     for earlier, (held, version) in current.held.items():
         request = after.request(earlier)
         if request is None or request == before.request(earlier):

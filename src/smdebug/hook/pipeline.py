@@ -2,7 +2,7 @@
 
     adapter -> begin_step / offer -> StepCapture -> hand_over -> RunSession.output -> writer thread
 
-Everything the training thread does at a step is here, in one piece. A step that saves nothing costs
+Everything the training thread does at a step is here. The overhead of a step that saves nothing is
 one comparison: `_idle_until` is the next step of the current mode that needs more.
 """
 
@@ -59,7 +59,7 @@ class Pipeline:
         captures: the steps that are being captured.
         user_saves: what the user saves.
         guarded: the context for everything an adapter does in a callback.
-        errors: what becomes of failures.
+        errors: handles failures.
         run: the run that is written.
         rules: the rules of this job, and requests to stop it.
         lifecycle: closes everything.
@@ -168,11 +168,11 @@ class Pipeline:
             self._idle_until = sys.maxsize if following is None else following
 
     def _wake(self) -> None:
-        """Have begin_step look at everything again."""
+        """Have begin_step check everything again."""
         self._idle_until = _NOW
 
     def cancel_step(self) -> None:
-        """Take back a step that began and did not take place, unless something is saved."""
+        """Undo a step that began and did not run, unless something is saved."""
         if self.current is None or not self.current.pending:
             self.captures.current = None
             self.steps.cancel()
@@ -308,7 +308,7 @@ class Pipeline:
                 if not self.options.dry_run:
                     self.rules.start(run.out_dir, worker.workers, worker.chief)
             except (WriterLocked, SMDebugValueError):
-                # The user must know, and training has not begun.
+                # Raised, because training has not begun.
                 raise
             except Exception as error:
                 self.errors.caught(error)

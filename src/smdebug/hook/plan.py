@@ -79,7 +79,7 @@ class SavePlan:
     def add(self, collection: Collection, options: HookOptions) -> None:
         """Add a collection, which is not among those that are saved by their regexes."""
         resolved = copy.copy(collection)
-        # Not shared: the user may go on to change them.
+        # Not shared: the user may change them later.
         resolved.include_regex = list(collection.include_regex)
         resolved.exclude_regex = list(collection.exclude_regex)
         resolved.tensor_names = set(collection.tensor_names)

@@ -1,6 +1,6 @@
-"""SIGTERM, the signal that schedulers stop jobs with: close the runs, then die from the signal.
+"""SIGTERM, with which schedulers stop jobs: close the runs, then exit from the signal.
 
-Python dies from SIGTERM at once, without running `atexit`. The first hook that the main thread
+SIGTERM ends Python immediately, without running `atexit`. The first hook that the main thread
 makes therefore installs a handler, if the default action is in force; closing the last hook removes
 it. A background thread closes the hooks, because the main thread may hold a hook's lock when the
 signal arrives, or wait in a C call that never returns, such as a collective operation whose peer is
@@ -16,10 +16,13 @@ import logging
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from smdebug.hook.lifecycle import Lifecycle
 
 logger = logging.getLogger("smdebug.hook")
 
@@ -30,35 +33,22 @@ _c_handler = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_int)(("PyOS_getsig", ct
 _forking = threading.local()
 
 
-class Flushable(Protocol):
-    """A hook."""
-
-    @property
-    def out_dir(self) -> str: ...
-    def flush(self) -> None: ...
-
-
 class SigtermHandler:
     """Closes the open hooks of this process on SIGTERM; `SIGTERM_HANDLER` is the only instance.
 
     Attributes:
-        hooks: the open hooks by `id`, each with the function that closes it.
+        hooks: the open hooks, as keys.
     """
 
     def __init__(self) -> None:
-        self.hooks: dict[int, tuple[Flushable, Callable[[], None]]] = {}
+        self.hooks: dict[Lifecycle, None] = {}
         self._pipe: tuple[int, int] | None = None
-        # Held from the signal until the process dies.
+        # Held from the signal until the process ends.
         self._closing = threading.Lock()
 
-    def watch(self, hook: Flushable, close: Callable[[], None]) -> None:
-        """Have a hook closed on SIGTERM.
-
-        Args:
-            hook: an open hook.
-            close: closes it from another thread, as interrupted.
-        """
-        self.hooks[id(hook)] = (hook, close)
+    def watch(self, hook: Lifecycle) -> None:
+        """Have a hook closed on SIGTERM."""
+        self.hooks[hook] = None
         if not _in_main_thread() or _c_handler(signal.SIGTERM) is not None:
             return
         if self._pipe is None:
@@ -75,9 +65,9 @@ class SigtermHandler:
                 signal.set_wakeup_fd(other)
         signal.signal(signal.SIGTERM, self._on_signal)
 
-    def forget(self, hook: Flushable) -> None:
+    def forget(self, hook: Lifecycle) -> None:
         """Stop watching a hook; closing the last one in the main thread removes the handler."""
-        self.hooks.pop(id(hook), None)
+        self.hooks.pop(hook, None)
         if not self.hooks and self._pipe is not None and _in_main_thread():
             # The thread reads the end of the file, and closes its own end.
             self._uninstall()
@@ -97,7 +87,7 @@ class SigtermHandler:
         return signal.getsignal(signal.SIGTERM) == self._on_signal
 
     def _on_signal(self, number: int, frame: object) -> None:
-        """Tell the thread; runs in the main thread between any two instructions, without locks."""
+        """Notify the thread; runs in the main thread between two instructions, without locks."""
         if self._pipe is not None:
             # A handler of the user that calls this one decides itself how the process ends.
             command = _CLOSE if self._is_installed() else _FLUSH
@@ -110,19 +100,19 @@ class SigtermHandler:
                 if command == _CLOSE or (command == _SIGTERM and self._is_installed()):
                     self._close_all()
                 elif command == _FLUSH:
-                    for hook, _ in list(self.hooks.values()):
-                        _attempt(hook.flush, hook)
+                    for hook in list(self.hooks):
+                        _attempt(hook, hook.flush)
 
     def _close_all(self) -> None:
         with self._closing:
             # `signal.signal` works in the main thread only. From here on SIGTERM kills at once.
             ctypes.pythonapi.PyOS_setsig(signal.SIGTERM, None)
-            for hook, close in list(self.hooks.values()):
+            for hook in list(self.hooks):
                 logger.warning(
                     "SIGTERM: closing the run in %s before the process ends; a second SIGTERM "
                     "ends it at once", hook.out_dir,
                 )  # fmt: skip
-                _attempt(close, hook)
+                _attempt(hook, partial(hook.close, interrupted=True))
             os.kill(os.getpid(), signal.SIGTERM)
 
     def at_exit(self) -> None:
@@ -147,7 +137,7 @@ class SigtermHandler:
         signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
 
-def _attempt(work: Callable[[], None], hook: Flushable) -> None:
+def _attempt(hook: Lifecycle, work: Callable[[], None]) -> None:
     try:
         work()
     except Exception:

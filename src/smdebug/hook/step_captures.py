@@ -78,7 +78,7 @@ class StepCaptures:
             yield self.current
         if self._early is not None:
             # The user may have set the step, or the mode, since.
-            self._early.step = self._steps.to_come(self._steps.mode)
+            self._early.step = self._steps.to_come()
             try:
                 yield self._early
             finally:

@@ -11,7 +11,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage.format.keys import LAST_STEP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 
 class Step(NamedTuple):
@@ -70,9 +70,9 @@ class StepHistory:
         if not firsts or not step.continues(firsts[-1]):
             firsts.append(step)
 
-    def remove(self, step: Step) -> None:
+    def remove(self, number: int) -> None:
         """Remove the step that was added last."""
-        if self._firsts and self._firsts[-1] == step:
+        if self._firsts and self._firsts[-1].number == number:
             self._firsts.pop()
 
     def prepend(self, earlier: StepHistory) -> None:
@@ -135,7 +135,8 @@ class StepCounter:
         # The mode of the last step, unless it was restored; and the last step of other modes.
         self._last_mode: ModeKeys | None = None
         self._last_of: dict[ModeKeys, Step] = {}
-        self._undo: Callable[[], None] | None = None
+        # What `cancel` goes back to.
+        self._before: tuple[int, int, ModeKeys | None] | None = None
 
     @property
     def mode_steps(self) -> dict[ModeKeys, int]:
@@ -159,51 +160,39 @@ class StepCounter:
             number: the step's number, over all modes and in its own, where the framework counts;
                 None for one more than the last.
         """
-        last, before = self.last(), (self.step, self.mode_step, self._last_mode)
-        if last is None:
+        self._before = (self.step, self.mode_step, self._last_mode)
+        if self._last_mode is None:
             self.history.continue_after(self.step, self.mode_steps)
         self.step = self.step + 1 if number is None else number
         self.mode_step = self.mode_step + 1 if number is None else number
         self.begun += 1
         self._last_mode = self.mode
         step = Step(self.step, self.mode, self.mode_step)
-        if last is None or last.number != self.step - 1 or not step.continues(last):
-            self.history.add(step)
-
-        def undo() -> None:
-            self.history.remove(step)
-            self.step, self.mode_step, self._last_mode = before
-
-        self._undo = undo
+        self.history.add(step)
         return step
 
     def skip(self) -> None:
         """Begin the next step after one of the same mode: `advance`, with less overhead."""
+        self._before = (self.step, self.mode_step, self._last_mode)
         self.step += 1
         self.mode_step += 1
         self.begun += 1
-        self._undo = self._undo_skip
-
-    def _undo_skip(self) -> None:
-        self.step -= 1
-        self.mode_step -= 1
 
     def cancel(self) -> None:
-        """Undo the last step, once: it was begun and did not take place."""
-        if self._undo is not None:
-            self._undo()
+        """Undo the last step, once: it was begun and did not run."""
+        if self._before is not None:
+            self.history.remove(self.step)
+            self.step, self.mode_step, self._last_mode = self._before
             self.begun -= 1
-            self._undo = None
+            self._before = None
 
     def restore(self, step: int, mode_steps: Mapping[ModeKeys, int]) -> None:
         """Take over the counts of an earlier process: the next step is the one after `step`."""
         self.step = step
-        self._counts = dict(mode_steps)
-        is_global = self.mode is ModeKeys.GLOBAL
-        self.mode_step = step if is_global else self._counts.get(self.mode, -1)
+        self._counts = {**mode_steps, ModeKeys.GLOBAL: step}
+        self.mode_step = self._counts.get(self.mode, -1)
         # Values saved before the next step begins belong to it, as at the start of a job.
-        self._last_mode, self._last_of = None, {}
-        self._undo = None
+        self._last_mode, self._last_of, self._before = None, {}, None
 
     def go_to(self, number: int) -> None:
         """Make a step the last one, with the counts that the modes had at it, if they are known.
@@ -218,29 +207,22 @@ class StepCounter:
         known = {**self.mode_steps, self.mode: moved}
         self.restore(number, {mode: min(count, number) for mode, count in known.items()})
 
-    def last(self) -> Step | None:
-        """Return the last step over all modes; None before the first of this process."""
-        if self._last_mode is None:
-            return None
-        if self._last_mode is self.mode:
-            return Step(self.step, self.mode, self.mode_step)
-        return self._last_of[self._last_mode]
-
     def current(self) -> Step:
         """Return the step that a value saved now belongs to: the last one of the present mode.
 
         Before the first step of the mode it is the next step, so that a value saved before
         training begins belongs to step 0.
         """
-        if self.mode is ModeKeys.GLOBAL or self._last_mode is self.mode:
-            last = self.last()
-        else:
-            last = self._last_of.get(self.mode)
-        return last or self.to_come(self.mode)
+        if self._last_mode is self.mode:
+            return Step(self.step, self.mode, self.mode_step)
+        # In GLOBAL it is the last one of any mode.
+        mode = self._last_mode if self.mode is ModeKeys.GLOBAL else self.mode
+        last = None if mode is None else self._last_of.get(mode)
+        return last or self.to_come()
 
-    def to_come(self, mode: ModeKeys) -> Step:
-        """Return the next step, if it is of this mode."""
-        return Step(self.step + 1, mode, self.mode_steps.get(mode, -1) + 1)
+    def to_come(self) -> Step:
+        """Return the next step, if it is of the present mode."""
+        return Step(self.step + 1, self.mode, self.mode_step + 1)
 
 
 def check_mode(mode: object) -> ModeKeys:

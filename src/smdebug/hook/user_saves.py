@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.config.collection import CollectionKeys
 from smdebug.hook.capture import ArrayCapture
+from smdebug.hook.nan_trigger import observe_user_save
 from smdebug.hook.plan import SaveRequest
 
 if TYPE_CHECKING:
@@ -43,12 +44,13 @@ class UserSaves:
                 request = _METRIC if metric else _SCALAR
                 pipeline.collections.remember(name, request.collections)
                 self._save(name, value, request, time)
+                observe_user_save(pipeline, name, value)
         else:
             pipeline.lose_user_step()
         pipeline.errors.raise_pending()
 
     def save_tensor(self, name: str, tensor: Any, collections: list[str]) -> None:
-        """Save a tensor, if one of the collections is saved at the step.
+        """Save a tensor, if one of the collections is saved at the step, by schedule or `when_nan`.
 
         Args:
             name: its name.
@@ -62,7 +64,9 @@ class UserSaves:
                 names = [pipeline.collections.name_of(each) for each in collections]
                 pipeline.collections.remember(name, names)
                 step, plan = pipeline.steps.current(), pipeline.plan
+                triggered = observe_user_save(pipeline, name, tensor)
                 due = plan.collections_at(names, step.mode, step.mode_step)
+                due += [each for each in names if each in triggered and each not in due]
                 request = plan.request_for([plan.collections[each] for each in due])
                 if request is not None:
                     self._save(name, tensor, request)

@@ -162,7 +162,7 @@ class MxnetAdapter(Adapter):
             self._activations.attach(self.registrations, current.plan, self.handles)
 
     def _continues_step(self, registration: Registration, inputs: Any) -> bool:
-        """Return whether a forward pass is one more part of a batch that is split among devices."""
+        """Return whether a forward pass is another part of a batch split across devices."""
         device = next((device_of(array.ctx) for _, array in tensors_in(inputs, NDArray)), "")
         key = registration, self.pipeline.steps.mode, mx.autograd.is_training()
         devices = {*self._step_devices, device}

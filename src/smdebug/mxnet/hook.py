@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Hook(BaseHook):
     """Saves tensors of a training job with MXNet's Gluon.
 
-    Every forward pass of a registered block is a step; where a batch is split among devices, the
+    Every forward pass of a registered block is a step; where a batch is split across devices, the
     forward passes of its parts are one step. At the steps of its save schedule the hook saves the
     tensors of its collections: `weights` and `biases` (after the update), `gradients` (as the
     backward pass left them), `losses`, and inputs and outputs of blocks. Parameters and gradients

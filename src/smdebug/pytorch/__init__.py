@@ -54,7 +54,7 @@ __all__ = [
     "set_hook",
 ]
 
-# Their base classes are those of packages that need not be there; so they are not in __all__.
+# Not in __all__: their base classes are in optional packages.
 _LATE = {"TrainerCallback": "huggingface", "LightningCallback": "lightning"}
 
 

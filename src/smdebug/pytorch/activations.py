@@ -165,7 +165,7 @@ class Activations:
             return
         with self._pipeline.guarded:
             try:
-                # After an exception there is no output, and half a forward pass teaches nothing.
+                # After an exception there is no output, and the relevant modules are not all known.
                 if output is not None:
                     self.offer(registration.name, "output", output)
                     if self._learning is not None:

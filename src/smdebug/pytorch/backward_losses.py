@@ -44,7 +44,7 @@ class BackwardLosses:
         """Restore the functions of PyTorch."""
         for handle in self._patches:
             handle.remove()
-        # Another library that has wrapped a replacement goes on calling it.
+        # Another library that has wrapped a replacement still calls it.
         self._hook = lambda: None
 
     def _wrap_backward(self, backward: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,12 +27,12 @@ class Collection(BaseCollection):
         False
     """
 
-    # Set per instance on first use, so that what the base class does with fields stays simple.
+    # Set per instance on first use, so that the base class need not handle it.
     _parameters: tuple[torch.nn.Parameter, ...] = ()
     _modules: tuple[tuple[torch.nn.Module, bool, bool], ...] = ()
 
     def add(self, tensor_names: Any) -> None:
-        """Adds tensors: names, parameters (with their gradients left out), or modules.
+        """Add tensors: names, parameters (without their gradients), or modules.
 
         Args:
             tensor_names: a name, a parameter, a module (its parameters and its outputs), or lists
@@ -58,7 +58,7 @@ class Collection(BaseCollection):
     def add_module_tensors(
         self, module: torch.nn.Module, inputs: bool = False, outputs: bool = True
     ) -> None:
-        """Adds what a module takes or returns.
+        """Add the inputs or outputs of a module.
 
         Args:
             module: a module that is, or will be by the first step, part of a registered one.
@@ -66,7 +66,7 @@ class Collection(BaseCollection):
             outputs: add its outputs.
 
         Raises:
-            SMDebugTypeError: it is no module.
+            SMDebugTypeError: it is not a module.
 
         Example:
             >>> collection = Collection("attention")
@@ -80,7 +80,7 @@ class Collection(BaseCollection):
         self._modules += ((module, bool(inputs), bool(outputs)),)
 
     def is_empty(self) -> bool:
-        """Tells whether the collection names no tensor at all."""
+        """Return whether the collection names no tensor at all."""
         return super().is_empty() and not self._parameters and not self._modules
 
     def resolve(
@@ -88,7 +88,7 @@ class Collection(BaseCollection):
         parameter_names: Callable[[torch.nn.Parameter], list[str]],
         module_name: Callable[[torch.nn.Module], str | None],
     ) -> None:
-        """Turns modules and parameters into names and regexes, now that they have names.
+        """Convert modules and parameters to names and regexes, now that they have names.
 
         Raises:
             SMDebugValueError: one of them is not part of a registered module.
@@ -108,7 +108,7 @@ class Collection(BaseCollection):
         self._parameters, self._modules = (), ()
 
     def overlay(self, other: BaseCollection) -> None:
-        """Adds the regexes and names of another collection; the configurations it has win."""
+        """Add the regexes and names of another collection; its configurations win."""
         super().overlay(other)
         if isinstance(other, Collection):
             self._parameters += other._parameters

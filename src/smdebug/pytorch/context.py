@@ -1,4 +1,4 @@
-"""Where a callback is called from: training itself, or something that only looks at the model."""
+"""Where a callback is called from: training itself, or tracing and compilation."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import torch
 
 
 def in_backward() -> bool:
-    """Whether autograd is at work in this thread: then a forward is a recomputed one."""
+    """Return whether autograd runs in this thread: then a forward pass is a recomputation."""
     return bool(torch._C._current_graph_task_id() != -1)
 
 
 def is_traced() -> bool:
-    """Whether the model is traced, exported or transformed: its tensors have no values then.
+    """Return whether the model is traced, exported or transformed: its tensors have no values.
 
-    In a graph that torch.compile traces this is a constant, so that callbacks are nothing there.
+    While torch.compile traces, this is a constant, so that callbacks add nothing to the graph.
     """
     return bool(
         is_transformed()
@@ -23,7 +23,7 @@ def is_traced() -> bool:
 
 
 def is_transformed() -> bool:
-    """Whether a graph is compiled or torch.func at work; asked for every gradient."""
+    """Return whether a graph is compiled or torch.func runs; called for every gradient."""
     return bool(
         torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @inherit_arguments
 class Hook(BaseHook):
-    """Saves tensors out of a PyTorch training job.
+    """Saves tensors of a PyTorch training job.
 
     Every forward pass of a registered module is a step. At the steps that `save_config` names the
     hook saves what its collections hold: `weights` and `biases` (before they are updated),

@@ -106,7 +106,7 @@ class MinMax:
         self._schemas: dict[object, BlockSchema] = {}
 
     def begin_step(self) -> None:
-        """Forget the tensors of the previous step."""
+        """Drop the tensors of the previous step."""
         self._known.clear()
 
     def capture(

@@ -1,4 +1,4 @@
-"""The names of modules: their paths, without what wraps them."""
+"""Names of modules: their paths, without wrappers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-# What torch.compile puts around a module.
+# The wrapper of torch.compile around a module.
 _COMPILED = "_orig_mod"
 
 
 def plain_path(path: str) -> str:
-    """A dotted path without the wrappers of torch.compile.
+    """Return a dotted path without the wrappers of torch.compile.
 
     Example:
         >>> plain_path("_orig_mod.blocks.0._orig_mod.fc")
@@ -24,7 +24,7 @@ def plain_path(path: str) -> str:
 
 
 def original_module(module: torch.nn.Module) -> torch.nn.Module:
-    """The module that torch.compile was given, or the module itself."""
+    """Return the module that was passed to torch.compile, or the module itself."""
     while _COMPILED in module._modules:
         inner = module._modules[_COMPILED]
         assert inner is not None
@@ -33,15 +33,15 @@ def original_module(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def root_name(module: torch.nn.Module) -> str:
-    """The name of a registered module: that of its class."""
+    """Return the name of a registered module: that of its class."""
     kind = type(original_module(module))
-    # fully_shard derives a class from the module's own, which stands right behind its mixin.
+    # fully_shard derives a class from its mixin and the module's own class, in this order.
     if is_fsdp(original_module(module)) and len(kind.__mro__) > 2:
         return kind.__mro__[2].__name__
     return kind.__name__
 
 
 def is_fsdp(module: torch.nn.Module) -> bool:
-    """Whether `fully_shard` was applied to a module."""
-    # Asked by name: importing FSDP takes longer than most scripts want to wait.
+    """Return whether `fully_shard` was applied to a module."""
+    # Checked by name: importing FSDP takes long.
     return any(base.__name__ == "FSDPModule" for base in type(module).__mro__)

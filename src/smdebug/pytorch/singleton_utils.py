@@ -28,12 +28,12 @@ _process = ModuleApi(Hook, Collection)
 def get_hook(
     json_config_path: JsonConfigSource | None = None, create_if_not_exists: bool = False
 ) -> Hook | None:
-    """Returns the hook of this process.
+    """Return the hook of this process.
 
     Args:
-        json_config_path: the job file to make it from, or a dict with what would be in it.
-        create_if_not_exists: make it, from that file or from the place that
-            `SMDEBUG_CONFIG_FILE_PATH` names, when there is none.
+        json_config_path: the JSON config to create it from: a path, or a dict with its contents.
+        create_if_not_exists: create it if there is none, from that config or from the file that
+            `SMDEBUG_CONFIG_FILE_PATH` names.
 
     Returns:
         The hook; None when there is none, or when `USE_SMDEBUG` is false.

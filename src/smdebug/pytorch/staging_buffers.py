@@ -1,4 +1,4 @@
-"""Many tensors at once, as those of all parameters: copied into staging buffers.
+"""Staging buffers: many tensors, such as all parameters, copied at once.
 
 Tensors of one size and type, of which the same is saved, become the rows of one matrix, so that the
 writer thread reduces all of them with a handful of calls. The memory is reused step after step.
@@ -142,7 +142,7 @@ class BufferLayout:
         return StagingBuffer(self, self._free.pop() if self._free else _Memory(self))
 
     def recycle(self, memory: _Memory) -> None:
-        """Take back the memory of a buffer for another step."""
+        """Return the memory of a buffer to the pool."""
         self._free.append(memory)
 
     def partial_schema(self, positions: tuple[int, ...]) -> BlockSchema:

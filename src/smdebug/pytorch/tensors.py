@@ -258,7 +258,7 @@ def _scaled(x: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def _median(x: torch.Tensor) -> torch.Tensor:
-    # torch's own takes the lower of the two in the middle, and quantile knows no infinities.
+    # torch.median takes the lower of the two in the middle; quantile fails with infinities.
     ordered = x.sort().values
     low, high = ordered[(x.numel() - 1) // 2], ordered[x.numel() // 2]
     middle = torch.where(low == high, low, (low + high) / 2)
@@ -266,7 +266,7 @@ def _median(x: torch.Tensor) -> torch.Tensor:
 
 
 def _any_part(marked: torch.Tensor) -> torch.Tensor:
-    # Of a complex number both parts are looked at.
+    # Both parts of a complex number are checked.
     return (marked.any(-1) if marked.dim() > 1 else marked).sum()
 
 

@@ -1,4 +1,4 @@
-"""The job file that feeds rules: for a job that is configured from outside of its script."""
+"""A JSON config that saves what rules require, for jobs configured outside their script."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def hook_configuration(rules: Any, save_interval: int | None = None) -> dict[str, Any]:
-    """Makes the contents of a job file whose hook saves what rules need, and no more.
+    """Return a JSON config, as a dict, for a hook that saves only what rules require.
 
-    The rules themselves can then run anywhere, over the run that the job writes. Where a rule
-    needs the inputs or outputs of kinds of layers, the file names them by regex; a hook that is
-    told the rules themselves finds them by their class.
+    The rules can then run in another process, over the run that the job writes. Inputs and outputs
+    of kinds of layers are selected by regex; a hook with the rules as its argument finds the layers
+    by class.
 
     Args:
-        rules: a list of what `RuleSpec` takes; one need not stand in a list.
-        save_interval: how often to save; as the rules would have it when None.
+        rules: a rule, or a list of rules, as `RuleSpec` accepts them.
+        save_interval: how often to save; the default of the rules when None.
 
     Example:
         >>> job = hook_configuration(["VanishingGradient"], save_interval=100)

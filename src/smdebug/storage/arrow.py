@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PARQUET_ERRORS", "from_list", "from_numpy", "pa", "pc", "pq", "to_numpy", "warm_up"]
 
-# The errors of reading a Parquet file: Parquet's own are raised as one of the last two.
+# The exceptions of reading a Parquet file; errors of Parquet are one of the last two.
 PARQUET_ERRORS = (pa.ArrowException, OSError, ValueError, RuntimeError)
 
 

@@ -102,19 +102,19 @@ class BlockSchema:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Many tensors of one step that are saved alike: columns instead of entries.
+    """Many tensors of one step with the same settings: columns instead of entries.
 
     Attributes:
-        layout: which tensors.
+        schema: the tensors.
         values: their raw values, when they are saved: plain C-contiguous numbers, at least two in
             each. As with an entry, the writer reads them later.
         numbers: their values, when they are saved and are single elements that fit float64.
         reductions: their reductions, an array of float64 each.
         positions: their positions among the tensors of the batch, as an entry has one; None for
-            the order of the layout, after everything before the block.
+            the order of the schema, after everything before the block.
     """
 
-    layout: BlockSchema
+    schema: BlockSchema
     values: Sequence[Array] | None = None
     reductions: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
     positions: npt.NDArray[np.int64] | None = None
@@ -123,24 +123,24 @@ class Block:
     @property
     def nbytes(self) -> int:
         """How many bytes the block takes until it is published."""
-        numbers = len(self.layout.names) * (100 + 8 * len(self.reductions))
+        numbers = len(self.schema.names) * (100 + 8 * len(self.reductions))
         return numbers + sum(value.nbytes for value in self.values or ())
 
     def entries(self) -> Iterator[Entry]:
         """Yield the same tensors one by one."""
-        layout = self.layout
-        for index, name in enumerate(layout.names):
+        schema = self.schema
+        for index, name in enumerate(schema.names):
             yield Entry(
                 name,
                 self._value(index),
                 {key: float(column[index]) for key, column in self.reductions.items()},
-                layout.shapes[index],
-                layout.dtypes[index],
+                schema.shapes[index],
+                schema.dtypes[index],
             )
 
     def _value(self, index: int) -> Array | None:
         if self.numbers is not None:
-            dtype, shape = self.layout.dtypes[index], self.layout.shapes[index]
+            dtype, shape = self.schema.dtypes[index], self.schema.shapes[index]
             return np.full(shape, self.numbers[index], dtype_of(dtype))
         return None if self.values is None else self.values[index]
 

@@ -29,7 +29,7 @@ _GAP = 1 << 20
 _MAX_OPEN_FILES = 64
 # The key and the double at the start of an event.
 _TIME_BYTES = 9
-# Verifying a record of this size again costs more than storing that it was.
+# Verifying a record of this size again takes longer than remembering it.
 _LARGE = 1 << 20
 _VERIFIERS = min(os.cpu_count() or 1, 8)
 
@@ -46,8 +46,8 @@ class RecordLocation(NamedTuple):
     checksum: int | None
     tensor: str
     step: int
-    # Written as v1: its footer may be the constant.
-    classic: bool = False
+    # Of format v1: its footer may be the constant.
+    v1: bool = False
     digest: int | None = None
 
 
@@ -243,7 +243,7 @@ def _event(record: memoryview, location: RecordLocation) -> Event:
         record,
         expected=location.checksum,
         expected_digest=location.digest,
-        classic=location.classic,
+        v1=location.v1,
         **where,
     )
     event = decode_event(payload, key=location.event_file, offset=location.offset)
@@ -282,7 +282,7 @@ VALUE_COLUMNS = [*_LOCATION_COLUMNS, "value", "dtype", "shape"]
 
 
 def as_dtype(value: Array, name: str | None) -> Array:
-    """Convert strings to the type in the index: a record cannot tell bytes from text."""
+    """Convert strings to the type in the index: in a record, bytes and strings are the same."""
     if name == "bytes" and value.dtype.kind == "U":
         if not value.size:
             return np.zeros(value.shape, np.bytes_)

@@ -23,16 +23,16 @@ from smdebug.storage.format.keys import (
     EVENTS_PREFIX,
     INDEX_PREFIX,
     IndexName,
-    classic_index_key,
-    classic_index_start,
     parse_collections_worker,
     parse_index_key,
+    v1_index_key,
+    v1_index_start,
 )
 from smdebug.storage.raw_tensors import RawReader, RecordLocation, each
 from smdebug.storage.run_id import RunIds
 from smdebug.storage.segment_summary import Segment, StepArrays
 from smdebug.storage.untrusted.limits import NAME_CHARACTERS, STEPS, read_json_text, read_small
-from smdebug.storage.v1.index import V1Segment, V1Step, parse_classic
+from smdebug.storage.v1.index import V1Segment, V1Step, parse_v1_step
 from smdebug.storage.v2.index import EMPTY, SCHEMA, newest_rows
 from smdebug.storage.v2.index_file import ColumnCache, IndexFile
 
@@ -78,7 +78,7 @@ class RunReader:
         self._runs = RunIds(store)
         self._seen: set[str] = set()
         self._files: dict[str, IndexFile] = {}
-        self._classic: list[V1Segment] = []
+        self._v1: list[V1Segment] = []
         self._generation = 0
         self._start_over()
 
@@ -90,7 +90,7 @@ class RunReader:
         self._reach: list[tuple[int, int]] = []
         self._names: dict[str, int] = {}
         self._steps: dict[str, list[StepArrays]] = {}
-        self._add([*self._classic, *self._files.values()])
+        self._add([*self._v1, *self._files.values()])
 
     def _add(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
@@ -169,7 +169,7 @@ class RunReader:
         self, since_step: int | None, clock: Callable[[], float], opened: dict[str, IndexFile]
     ) -> bool:
         began = clock()
-        after = "" if since_step is None else classic_index_start(since_step)
+        after = "" if since_step is None else v1_index_start(since_step)
         keys = set(self.store.list(INDEX_PREFIX, after))
         gone = {key for key in self._files if key > after} - keys
         if gone or (self.store.remote and len(keys) >= _PAGE):
@@ -197,14 +197,14 @@ class RunReader:
                     "Ignoring %s/%s, which is not an index file of a run", self.store.url, key
                 )
         known = [(key, name) for key, name in named if name is not None]
-        classic = self._open_classic([item for item in known if item[1].seq is None])
+        v1 = self._open_v1([item for item in known if item[1].seq is None])
         modern = [item for item in known if item[1].seq is not None]
         opened = self._each(lambda item: self._open_file(*item, before), modern)
         # Assigned when everything is open: a refresh that fails changes nothing.
-        self._classic += classic
+        self._v1 += v1
         self._files.update(zip((key for key, _ in modern), opened, strict=True))
         self._seen.update(keys)
-        return [*classic, *opened]
+        return [*v1, *opened]
 
     def _open_file(self, key: str, name: IndexName, before: dict[str, IndexFile]) -> IndexFile:
         if key not in before:
@@ -216,12 +216,12 @@ class RunReader:
             before[key] = file
         return before[key]
 
-    def _open_classic(self, items: list[tuple[str, IndexName]]) -> list[V1Segment]:
+    def _open_v1(self, items: list[tuple[str, IndexName]]) -> list[V1Segment]:
         def parse(item: tuple[str, IndexName]) -> V1Step:
             key, name = item
             if name.attempt:
-                key = classic_index_key(name.step, name.worker)
-            step = parse_classic(read_small(self.store, key), key, name)
+                key = v1_index_key(name.step, name.worker)
+            step = parse_v1_step(read_small(self.store, key), key, name)
             self._runs.check(key, name.worker, step.run)
             return step
 
@@ -271,7 +271,7 @@ class RunReader:
 
     def original_name(self, tensor: str) -> str:
         """Return the name of a tensor in the framework's graph."""
-        found = (each.originals[tensor] for each in self._classic if tensor in each.originals)
+        found = (each.originals[tensor] for each in self._v1 if tensor in each.originals)
         return next(found, tensor)
 
     def rows(self, tensor: str, columns: Sequence[str], steps: set[int] | None = None) -> pa.Table:
@@ -341,8 +341,8 @@ class RunReader:
     def evict_until(self, step: int) -> None:
         """Close index files of format v2 that have nothing after a step.
 
-        Their steps and names stay, their rows are not found any more: for callers that follow a
-        long job and have read them.
+        Their steps and names stay, their rows are no longer found: for callers that follow a
+        long job and have already read them.
         """
         kept = [segment.step_range()[1] > step for segment in self._segments]
         if all(kept):
@@ -350,7 +350,7 @@ class RunReader:
         for key, file in list(self._files.items()):
             if file.step_range()[1] <= step:
                 del self._files[key]
-        held = {id(file) for file in self._files.values()} | {id(each) for each in self._classic}
+        held = {id(file) for file in self._files.values()} | {id(each) for each in self._v1}
         pairs = zip(self._segments, self._reach, strict=True)
         left = [pair for pair in pairs if id(pair[0]) in held]
         self._segments, self._reach = [pair[0] for pair in left], [pair[1] for pair in left]
@@ -370,7 +370,7 @@ class RunReader:
         None when rows of one step lie in several files, or in files of format v1. Every byte of
         the files has been verified when this returns.
         """
-        if self._classic or not self._files:
+        if self._v1 or not self._files:
             return None
         reach: dict[str, list[tuple[int, int]]] = {}
         for file in self._files.values():
@@ -409,9 +409,9 @@ class RunReader:
         """Return when records were made; see `RawReader.read_times`."""
         return self._expected(lambda: self._raw.read_times(locations))
 
-    def classic_time(self, worker: str, step: int) -> float | None:
+    def v1_time(self, worker: str, step: int) -> float | None:
         """Return when the first record of a v1 step was made, which its index does not have."""
-        found = [each.first_location(step) for each in self._classic if each.worker == worker]
+        found = [each.first_location(step) for each in self._v1 if each.worker == worker]
         locations = [location for location in found if location is not None]
         if not locations:
             return None

@@ -1,4 +1,4 @@
-"""Run ID: tells the files of a run from those that another run left in its directory.
+"""Run ID: distinguishes the files of a run from those that another run left in its directory.
 
 Every worker draws a random ID when it starts, and stores it in its collections file and all of its
 index files. A job that resumes a run keeps its ID.
@@ -137,7 +137,7 @@ def run_ids(store: Store) -> Iterator[str | None]:
 def _stored_run(store: Store, worker: str) -> str | Exception | None:
     """Return the run ID in the collections file of a worker, or the error of reading it."""
     failure: Exception = KeyError(worker)
-    for key in dict.fromkeys(collections_key(worker, classic) for classic in (False, True)):
+    for key in dict.fromkeys(collections_key(worker, v1) for v1 in (False, True)):
         try:
             return decode_collections(read_json_text(store, key), key).run
         except KeyError:

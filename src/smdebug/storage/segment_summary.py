@@ -60,7 +60,7 @@ class Segment(Protocol):
     ) -> pa.Table | None:
         """Return the rows of one tensor with columns of the v2 schema; None without any.
 
-        With `steps`, rows of other steps may be left out where that saves reading.
+        With `steps`, rows of other steps may be missing if that avoids reading.
         """
 
     def step_range(self) -> tuple[int, int]:

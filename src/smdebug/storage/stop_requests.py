@@ -31,7 +31,7 @@ class StopRequest:
         rule: the rule that requests it.
         step: the step of the rule's finding.
         tensor: the tensor of the rule's finding.
-        at_step: stop before this step, or at once when None. Workers that train together must
+        at_step: stop before this step, or immediately if None. Workers that train together must
             stop together.
         time: when it was made, in seconds since 1970.
         mode: the name of the mode that `at_step` counts in; `GLOBAL` counts the steps of all.

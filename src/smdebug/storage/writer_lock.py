@@ -3,10 +3,10 @@
 The operating system removes a lock with its process, so a crashed job never stops the next one.
 Object stores, and file systems without `flock`, have no locks: nothing is locked there.
 
-The `filelock` package (tried: 4.2) does not fit: it locks exclusively only, so two readers that ask
-at once whether a run is being written would take each other for a writer; it opens a path, which
-follows a link in the place of the folder `locks`, and needs write access for asking; and on file
-systems without `flock` it falls back to a file that outlives a killed process.
+The `filelock` package (tried: 4.2) does not fit: it locks exclusively only, so two readers that
+check at once whether a run is being written would take each other for a writer; it opens a path,
+which follows a link in place of the folder `locks`, and it needs write access for a check; and on
+file systems without `flock` it falls back to a file that outlives a killed process.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def is_written(store: Store) -> bool | None:
             answers.append(None)
             continue
         try:
-            # Shared: others may ask at the same time.
+            # Shared: other readers may check at the same time.
             free = _try_lock(file, fcntl.LOCK_SH)
             answers.append(None if free is None else not free)
         finally:

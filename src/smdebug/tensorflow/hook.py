@@ -7,6 +7,6 @@ from smdebug.tensorflow.adapter import TensorflowAdapter
 
 
 class TensorflowHook(BaseHook):
-    """Saves tensors out of a TensorFlow training job; use `KerasHook` or `SessionHook`."""
+    """Saves tensors of a TensorFlow training job; use `KerasHook` or `SessionHook`."""
 
     adapter_class = TensorflowAdapter

@@ -21,6 +21,7 @@ from smdebug.hook.capture import (
     reduced_entry,
     reductions_of,
 )
+from smdebug.hook.nan_trigger import is_finite_array
 from smdebug.tensorflow.backend import is_variable, keras, keras_backend, tf
 
 if TYPE_CHECKING:
@@ -258,8 +259,7 @@ _REDUCTIONS: dict[str, Any] = {
 def is_finite(tensor: Any) -> bool:
     """Return whether all elements are finite; on an accelerator this waits for the device."""
     if tf is None or not isinstance(tensor, tf.Tensor):
-        array = to_array(tensor)
-        return array.dtype.kind not in "fcV" or bool(np.isfinite(array).all())
+        return is_finite_array(to_array(tensor))
     if tensor.dtype.is_complex:
         return is_finite(tf.math.real(tensor)) and is_finite(tf.math.imag(tensor))
     if not tensor.dtype.is_floating:

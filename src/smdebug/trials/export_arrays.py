@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
-from smdebug.storage.format.dtypes import dtype_name, for_classic, is_extended
+from smdebug.storage.format.dtypes import dtype_name, is_extended, widen_for_v1
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.stores.local import TEMPORARY_SUFFIX
 from smdebug.trials.export import ChunkSink, Written, target_directory
@@ -262,7 +262,7 @@ class _Npz(_Kind):
                 key = escaped_name(name)
                 if key != name:
                     escaped[key] = name
-                _add(archive, key, for_classic(value))
+                _add(archive, key, widen_for_v1(value))
                 yield from sink.take()
             content = {**about._asdict(), "widened": widened, "escaped": escaped}
             _add(archive, ABOUT_KEY, np.array(json.dumps(content)))

@@ -51,7 +51,7 @@ def _row_times(table: pa.Table, reader: RunReader) -> list[float | None]:
             continue
         key = workers[row], steps[row]
         if key not in of_step:
-            of_step[key] = reader.classic_time(*key)
+            of_step[key] = reader.v1_time(*key)
         times[row] = of_step[key]
     for row, time in zip(small, reader.read_times(list(small.values())), strict=True):
         times[row] = time

@@ -102,7 +102,7 @@ class XGBoostAdapter(Adapter):
             if not self._rounds.begin_training(model):
                 logger.warning(
                     "a training run is not saved: the hook is in use by another thread; give "
-                    "each of several training runs at the same time a hook of its own"
+                    "each concurrent training run its own hook"
                 )
                 return
             # This model may have what the previous one had not.

@@ -156,7 +156,7 @@ class RoundCounter:
         return last if last is not None and last.took_place else None
 
     def reset(self) -> None:
-        """Forget the training run."""
+        """Drop the training run."""
         self._open = self._trainer = self._model = None
 
     def begin_round(self, model: Any, epoch: int, evals_log: Any) -> int:

@@ -39,7 +39,7 @@ with atheris.instrument_imports(include=["smdebug"], enable_loader_override=Fals
     from smdebug.storage.format.records import frame, iterate_records
     from smdebug.storage.stop_requests import read_stop
     from smdebug.storage.stores.memory import MemoryStore
-    from smdebug.storage.v1.index import V1Segment, parse_classic
+    from smdebug.storage.v1.index import V1Segment, parse_v1_step
     from smdebug.storage.v2.index import chunk_ranges
     from smdebug.storage.v2.index_file import ColumnCache, IndexFile
     from smdebug.trials.opening import promised_workers
@@ -53,28 +53,28 @@ if TYPE_CHECKING:
 _MOST_BYTES = 64 << 20
 _ADDRESS_SPACE = 512 << 20
 _INDEX = "index/000000000/000000000000-000000_worker_0.parquet"
-_CLASSIC = "index/000000000/000000000000_worker_0.json"
+_V1_INDEX = "index/000000000/000000000000_worker_0.json"
 _COLLECTIONS = "collections/000000000/worker_0_collections.json"
 
 
 def records(data: bytes) -> None:
     """The framing: one record after the other, and what the two ways through them say."""
     store = MemoryStore()
-    for classic in (False, True):
-        for content in (data, b"".join(frame([data[:7], data[7:]], classic)) + data[:3]):
+    for v1 in (False, True):
+        for content in (data, b"".join(frame([data[:7], data[7:]], v1)) + data[:3]):
             found, whole = [], True
             try:
-                for _, payload in iterate_records(memoryview(content), "x", classic):
+                for _, payload in iterate_records(memoryview(content), "x", v1):
                     found.append(bytes(payload))
             except DataCorrupted:
                 whole = False
             store.write("x", [content])
-            scanned = list(scan_records(ChunkedFile(store, "x"), classic=classic))
+            scanned = list(scan_records(ChunkedFile(store, "x"), v1=v1))
             sound = [each for each in scanned if each.wrong is None]
             assert len(sound) >= len(found)
             assert whole == (len(sound) == len(scanned))
             again = b"".join(b"".join(frame([each])) for each in found)
-            assert classic or content.startswith(again)
+            assert v1 or content.startswith(again)
 
 
 def events(data: bytes) -> None:
@@ -97,7 +97,7 @@ def events(data: bytes) -> None:
 
 
 def index(data: bytes) -> None:
-    """An index file of format v2, as it is, and its pages under a seal that fits them."""
+    """An index file of format v2, unchanged, and its pages with a valid checksum."""
     for content in (data, sealed(data)):
         with contextlib.suppress(SMDebugError):
             read_index(content)
@@ -135,14 +135,14 @@ def sealed(data: bytes) -> bytes:
     return bytes(pages)
 
 
-def classic(data: bytes) -> None:
+def v1_index(data: bytes) -> None:
     """An index file of format v1, as it is and with a checksum that fits."""
-    name = layout.parse_index_key(_CLASSIC)
+    name = layout.parse_index_key(_V1_INDEX)
     assert name is not None
     text = data.partition(b', "crc32c": "')[0]
     for content in (data, text + b', "crc32c": "%08x"}' % crc32c.crc32c(text)):
         with contextlib.suppress(SMDebugError):
-            step = parse_classic(content, _CLASSIC, name)
+            step = parse_v1_step(content, _V1_INDEX, name)
             assert step.step == 0
             segment = V1Segment("worker_0", [step], lambda places: [0.0] * len(places))
             assert segment.table().num_rows <= len(step.names) + len(step.shapes)
@@ -168,7 +168,7 @@ def read_collections(data: bytes) -> None:
 
 
 def findings(data: bytes) -> None:
-    """Files of findings, reports and requests, whose names hold no checksum."""
+    """Files of findings, reports and requests, with names without a checksum."""
     store = MemoryStore()
     store.write("findings/x.parquet", [data])
     store.write("findings/x.json", [data])
@@ -185,8 +185,8 @@ def names(data: bytes) -> None:
     for key in (text, f"index/000000000/{text}", f"events/000000000000/{text}"):
         found = layout.parse_index_key(key)
         layout.event_format(key)
-        layout.classic_index_of(key)
-        layout.is_event_file_of(key, _CLASSIC)
+        layout.v1_index_key_of(key)
+        layout.is_event_file_of(key, _V1_INDEX)
         layout.parse_collections_worker(key)
         if found is None or not found.worker or found.step > layout.LAST_STEP:
             continue
@@ -198,15 +198,15 @@ def names(data: bytes) -> None:
                 assert again == found
     worker = text[:60]
     with contextlib.suppress(SMDebugError, UnicodeEncodeError):
-        for is_classic in (False, True):
-            key = layout.collections_key(worker, is_classic)
+        for is_v1 in (False, True):
+            key = layout.collections_key(worker, is_v1)
             assert layout.parse_collections_worker(key) == worker
 
 
-def job_file(data: bytes) -> None:
+def json_config_file(data: bytes) -> None:
     """A JSON config."""
-    JOB_FILE.write_bytes(data)
-    read_json_config(JOB_FILE)
+    JSON_CONFIG_FILE.write_bytes(data)
+    read_json_config(JSON_CONFIG_FILE)
 
 
 def run(data: bytes) -> None:
@@ -229,11 +229,11 @@ def run(data: bytes) -> None:
 
 RUN: dict[str, bytes] = {}
 BASE = b""
-JOB_FILE = Path(tempfile.gettempdir()) / f"job_file_{os.getpid()}.json"
+JSON_CONFIG_FILE = Path(tempfile.gettempdir()) / f"json_config_{os.getpid()}.json"
 TARGETS: dict[str, Callable[[bytes], None]] = {
     each.__name__: each
     for each in (
-        records, events, index, classic, collections, findings, names, job_file, run,
+        records, events, index, v1_index, collections, findings, names, json_config_file, run,
     )
 }  # fmt: skip
 

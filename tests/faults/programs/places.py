@@ -54,7 +54,7 @@ def fill(path: Path) -> None:
 
 
 def make_read_only(path: Path) -> None:
-    """Makes a directory read-only for whoever opens something in it from now on."""
+    """Make a directory read-only for everything that is opened in it from now on."""
     _mount("--bind", str(path), str(path))
     _mount("-o", "remount,ro,bind", str(path))
 
@@ -106,7 +106,7 @@ def take_files() -> None:
 
 
 def take_memory(megabytes: int) -> None:
-    """Lets this process take only so much memory beside what it has."""
+    """Limit the memory of this process to its current size plus this much."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + (megabytes << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))

@@ -102,7 +102,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number, data, changed in footers.all_mutated(honest, f"{SEED} {name}", first, end):
         say("begins", number, changed)
-        # Nobody handles it: whoever takes too long dies of it.
+        # There is no handler: the signal ends a process that takes too long.
         signal.alarm(_SECONDS)
         try:
             read(name, data)

@@ -1,8 +1,8 @@
 """Trains with secrets all around it, and shows everything that can be shown.
 
-    python -m tests.faults.programs.secretive <out_dir> <a job file>
+    python -m tests.faults.programs.secretive <out_dir> <JSON config>
 
-The job file has rules with actions. Everything is logged, at the level of DEBUG.
+The JSON config has rules with actions. Everything is logged, at the level of DEBUG.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from tests.faults.planted import said_by
+from tests.faults.injected_secrets import said_by
 from tests.hook.numpy_hook import NumpyHook
 
 from smdebug.config.json_config import read_json_config
@@ -26,12 +26,12 @@ def show(*things: object) -> None:
         sys.stdout.write(f"{each!r} {each}\n")
 
 
-def main(out_dir: str, job_file: str) -> None:
+def main(out_dir: str, json_config_file: str) -> None:
     logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
     for name in ("botocore", "boto3", "urllib3"):
         # They are not ours.
         logging.getLogger(name).setLevel(logging.WARNING)
-    given = json.loads(Path(job_file).read_text())
+    given = json.loads(Path(json_config_file).read_text())
     given["S3OutputPath"] = out_dir
     job = read_json_config(given)
     show(job, job.options, job.collections)

@@ -3,7 +3,7 @@
     python -m tests.faults.programs.unharmed
 
 Every line of its input describes a job, as JSON: see `Job`. It forks a process for each, because
-importing torch takes longer than a training. That process prepares the place, has a further one
+importing torch takes longer than training. That process prepares the directory, has a further one
 train, waits for its end, reads what was saved, and answers with a line of JSON: see `Answer`.
 """
 
@@ -37,13 +37,13 @@ from smdebug.pytorch import Hook, ReductionConfig
 from smdebug.trials import create_trial
 
 EXIT_CODE = 7
-# Where answers go: what anybody prints goes elsewhere.
+# Where responses go: prints of others go elsewhere.
 _ANSWERS = 1
 
 
 @dataclass
 class Job:
-    """A training.
+    """A training run.
 
     Attributes:
         work: a directory of its own; the run is `run` in it, unless `url` says otherwise.
@@ -158,7 +158,7 @@ def prepare(job: Job) -> None:
 
 
 def ask(event: str) -> None:
-    """Has whoever started this do something now."""
+    """Ask the parent process to do something now."""
     tell({"event": event})
     assert os.read(0, 1) == b"\n", "nobody is there any more"
 
@@ -173,7 +173,7 @@ def tell(what: dict[str, Any]) -> None:
 
 
 class Model(nn.Module):
-    """Draws random numbers in its forward, so that one more or less changes everything."""
+    """Draws random numbers in its forward pass, so that one more or less changes everything."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class Model(nn.Module):
 
 
 class Training:
-    """A training with or without a hook.
+    """A training run with or without a hook.
 
     Args:
         job: which.
@@ -264,7 +264,7 @@ class Training:
                 self.hook.flush()
 
     def _allowed(self, work: Any) -> Any:
-        """With `on_error="raise"` the script may meet an error, and goes on."""
+        """With `on_error="raise"` the script may catch an error, and continues."""
         if self.job.options.get("on_error") != "raise":
             return work()
         try:
@@ -306,7 +306,7 @@ def held_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
 
 
 def train(job: Job) -> int:
-    """Trains in this process, and leaves behind what there is to tell; returns the exit code."""
+    """Train in this process and write the results; return the exit status."""
     os.environ.update(job.variables)
     if job.checkpoints:
         configuration = Path(job.work, "checkpoints.json")
@@ -409,7 +409,7 @@ def main() -> None:
     _ANSWERS = os.dup(1)
     os.dup2(2, 1)
     torch.set_num_threads(1)
-    # Here, and not in every child; there are no threads yet that a fork would leave behind.
+    # Here, and not in every child; there are no threads yet that a fork would not copy.
     for name in ("pyarrow.parquet", "smdebug.storage.v2.segment", "smdebug.rules.runner", "boto3"):
         importlib.import_module(name)
     Training(Job("", hook=False)).run()
@@ -428,7 +428,7 @@ def main() -> None:
 
 
 def _line() -> bytes:
-    """The next line of the input: nothing behind it, which a child may be about to read."""
+    """Return the next line of the input and nothing after it, which a child may read."""
     read = b""
     while not read.endswith(b"\n"):
         byte = os.read(0, 1)

@@ -74,7 +74,7 @@ def test_losses_and_scalars(tmp_path: Path, folder: Path, format: str) -> None:
     assert all(set(each) == keys for each in lines)
 
 
-def test_what_is_not_finite_is_left_to_the_run(tmp_path: Path, folder: Path) -> None:
+def test_non_finite_metrics_are_skipped(tmp_path: Path, folder: Path) -> None:
     hook = hook_in(tmp_path)
     for value in (1.0, math.nan, math.inf, 2.0):
         hook.run(loss=np.array(value))
@@ -90,7 +90,7 @@ def test_several_hooks_of_a_process_share_the_file(tmp_path: Path, folder: Path)
     assert [each["Value"] for each in lines_in(folder)] == [0.0, 1.0]
 
 
-def test_a_place_that_cannot_be_written_to(
+def test_unwritable_directory_does_not_affect_the_run(
     tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.write_text("a file, not a directory")
@@ -98,12 +98,12 @@ def test_a_place_that_cannot_be_written_to(
     for _ in range(3):
         hook.run(loss=np.array(1.0))
     hook.close()
-    assert len([each for each in caplog.messages if "handed to SageMaker" in each]) == 1
+    assert len([each for each in caplog.messages if "SageMaker metrics" in each]) == 1
     assert create_trial(hook.out_dir).tensor("loss").steps() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("missing", ["TRAINING_JOB_NAME", "SAGEMAKER_METRICS_DIRECTORY"])
-def test_elsewhere_there_is_none(
+def test_no_metrics_file_outside_sagemaker(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     monkeypatch.delenv(missing)

@@ -1,4 +1,4 @@
-"""TensorBoard files beside a run, read back by TensorBoard itself."""
+"""TensorBoard files of a run, read back by TensorBoard itself."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_scalars_and_histograms(tmp_path: Path, format: str) -> None:
     assert trial.steps() == [0, 1, 2]
 
 
-def test_histograms_where_only_numbers_are_saved(tmp_path: Path) -> None:
+def test_histograms_of_tensors_saved_as_reductions(tmp_path: Path) -> None:
     config = ReductionConfig(reductions=["mean"], norms=["l2"])
     hook = hook_in(tmp_path / "run", include_collections=["weights"], reduction_config=config)
     array = np.arange(4.0)
@@ -90,7 +90,7 @@ def test_histograms_where_only_numbers_are_saved(tmp_path: Path) -> None:
     assert create_trial(hook.out_dir).tensor("weight").values() == {}
 
 
-def test_modes_have_directories_of_their_own(tmp_path: Path) -> None:
+def test_each_mode_has_its_own_directory(tmp_path: Path) -> None:
     hook = hook_in(tmp_path / "run", tensorboard_dir=tmp_path / "board")
     for mode in (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.TRAIN):
         hook.set_mode(mode)
@@ -126,14 +126,14 @@ def test_files_can_be_read_while_the_job_runs(tmp_path: Path) -> None:
     hook.close()
 
 
-def test_a_second_job_goes_on_in_the_same_directory(tmp_path: Path) -> None:
+def test_second_job_adds_files_to_the_same_directory(tmp_path: Path) -> None:
     for number in range(2):
         with hook_in(tmp_path / f"run{number}", tensorboard_dir=tmp_path / "board") as hook:
             hook.run(loss=np.float64(number))
     assert len(list((tmp_path / "board").rglob("*.tfevents"))) == 2
 
 
-def test_a_place_that_cannot_be_written_to(
+def test_unwritable_directory_does_not_affect_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "board").write_text("a file, not a directory")
@@ -158,7 +158,7 @@ hook.close()
 """
 
 
-def test_files_of_a_process_that_is_still_at_work(tmp_path: Path) -> None:
+def test_tensorboard_follows_files_of_a_running_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", TRAINING]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     size = {"histograms": 0, "scalars": 0}
@@ -212,7 +212,7 @@ def test_files_in_an_object_store(bucket: str, tmp_path: Path) -> None:
             hook.flush()
             assert len(download(client, bucket, tmp_path / "early")) == 2
     hook.close()
-    # Objects are written whole: what was published before stays as it is, more stands beside it.
+    # Objects are written whole: those published before are unchanged, new ones are added.
     assert len(download(client, bucket, tmp_path / "late")) == 4
     for mode, steps in (("TRAIN", [0, 2, 4]), ("EVAL", [1, 3, 5])):
         early, late = (read(tmp_path / name / "board", mode) for name in ("early", "late"))
@@ -246,13 +246,13 @@ def download(client: Any, bucket: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("given", [None, "elsewhere"])
-def test_a_job_has_a_file_that_says_where(
+def test_directory_from_the_tensorboard_config_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
 ) -> None:
     file = tmp_path / "tensorboardoutputconfig.json"
     monkeypatch.setenv("TRAINING_JOB_NAME", "job")
     monkeypatch.setenv("TENSORBOARD_CONFIG_FILE_PATH", str(file))
-    # Without the file what was asked for counts, with it the file alone.
+    # Without the file the argument is used, with it the file alone.
     with hook_in(tmp_path / "first", export_tensorboard=False, tensorboard_dir=given) as hook:
         assert hook.tensorboard_dir == given
     file.write_text(json.dumps({"LocalPath": str(tmp_path / "board")}))

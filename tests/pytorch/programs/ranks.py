@@ -90,7 +90,7 @@ def _local(tensor: Any) -> torch.Tensor:
 
 
 def local_gradients(run: Run, model: nn.Module, number: int) -> None:
-    """What a backward on this rank alone gives, found with a copy of the model without DDP."""
+    """The gradients of a backward pass on this rank alone, from a copy of the model without DDP."""
     twin = Net()
     twin.load_state_dict(model.state_dict())
     x, y = run.batch(number)
@@ -138,7 +138,7 @@ def ddp_one(run: Run) -> None:
 
 
 def ddp_early_hook(run: Run) -> None:
-    """The hook is made before the ranks have met; it knows its own from the environment."""
+    """The hook is created before `init_process_group`; it gets its rank from the environment."""
     os.environ.update(RANK=str(run.rank), WORLD_SIZE=str(WORLD))
     hook = run.hook()
     run.join()
@@ -281,7 +281,7 @@ def fsdp_norms(run: Run) -> None:
 
 
 def train_mixed(run: Run, hook: Hook | None) -> None:
-    """Accumulated gradients, and evaluation without a backward between the steps."""
+    """Accumulated gradients, and evaluation without a backward pass between the steps."""
     model = sharded()
     # While a model runs, its parameters are the gathered ones; these stay what a rank keeps.
     shards = dict(model.named_parameters())

@@ -1,4 +1,4 @@
-"""Trains with checkpoints, is killed now and then, and goes on, until it has come to its end.
+"""Train with checkpoints; be killed now and then, and resume, until the end.
 
     python spot.py <directory> <way> <format> <kills> <seed> <processes>
 
@@ -58,7 +58,7 @@ class Job:
 
     def save(self) -> None:
         if self.way == "step":
-            # What the checkpoint is behind must be in the run.
+            # Steps before the checkpoint must be in the run.
             self.hook.flush()
         state = {
             "net": self.net.state_dict(), "optimizer": self.optimizer.state_dict(),
@@ -77,7 +77,7 @@ class Job:
             temporary.replace(self.place / "last")
 
     def load(self) -> None:
-        """Goes on where the last checkpoint is."""
+        """Resume after the last checkpoint."""
         step = self.hook.step
         if self.way == "step":
             last = self.place / "last"

@@ -94,7 +94,7 @@ class Watch:
                 yield f"{name}_{path}", parameter
 
     def backward(self, loss: torch.Tensor, **options: Any) -> None:
-        """Runs the backward; before it, the witness finds out what it will give."""
+        """Run the backward pass; before it, the witness computes the expected gradients."""
         if self.witness:
             named = [(name, each) for name, each in self.parameters() if each.requires_grad]
             found = torch.autograd.grad(
@@ -106,7 +106,7 @@ class Watch:
         loss.backward(**options)
 
     def begin(self) -> None:
-        """Begins a step, as the forward of a registered module does."""
+        """Begin a step, as the forward pass of a registered module does."""
         self.step += 1
         self._counts = {}
         mode_step = self._mode_steps[self._mode] = self._mode_steps.get(self._mode, -1) + 1
@@ -296,7 +296,7 @@ def check_script(script: Script, folder: Path, **options: Any) -> End:
     """Runs a script in all ways and compares; returns what the witness saw.
 
     Args:
-        script: trains; returns the modules whose end is compared.
+        script: trains; returns the modules to compare at the end.
         folder: a new one.
         options: further ones for all hooks.
     """

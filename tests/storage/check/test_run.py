@@ -129,7 +129,7 @@ def test_a_resumed_run_is_clean(format: str, tmp_path: Path) -> None:
     make_run(tmp_path, range(2, 6), format=format, data=varied)
     report = check_run(LocalStore(tmp_path))
     assert report.damages == []
-    # What was replaced is named by nobody any more.
+    # No row refers to what was replaced.
     (remark,) = report.remarks
     assert remark.what.startswith("records that no row names: left by a crash, or saved again")
     assert remark.count > 0
@@ -200,7 +200,7 @@ def positions(data: bytes, rng: random.Random) -> list[int]:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_flipped_bit_is_named(format: str) -> None:
+def test_every_flipped_bit_is_reported(format: str) -> None:
     store = MemoryStore()
     shape = Entry("s", shape=(2,), dtype="int8")
     data = {
@@ -220,7 +220,7 @@ def test_every_flipped_bit_is_named(format: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_cut_zeroed_and_longer_files_are_named(format: str) -> None:
+def test_truncated_zeroed_and_extended_files_are_reported(format: str) -> None:
     files = copied(with_everything(format))
     rng = random.Random(format)
     for key in [key for key in files if files[key]]:
@@ -243,7 +243,7 @@ def test_cut_zeroed_and_longer_files_are_named(format: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_swapped_files_are_named(format: str) -> None:
+def test_swapped_files_are_reported(format: str) -> None:
     files = copied(with_everything(format, 6))
     for prefix in ("events/", "index/"):
         keys = sorted(key for key in files if key.startswith(prefix))
@@ -262,17 +262,17 @@ def test_missing_files(format: str) -> None:
             assert "is missing" in report.damages[0].what
             assert report.damages[0].tensor is not None
         elif key.startswith("collections/"):
-            # Index files name a run that nothing else speaks of then.
+            # Index files refer to a run that no other file mentions.
             assert report.damages[-1].file == "collections/"
         else:
             assert report.damages == []
         if key.startswith("index/"):
-            # That looks as a crash does: the records are there, and nobody names them.
+            # This looks like a crash: the records exist, and no row refers to them.
             (remark,) = report.remarks
             assert remark.what.startswith("records that no row names")
 
 
-def test_all_damages_are_listed(tmp_path: Path) -> None:
+def test_all_errors_are_listed(tmp_path: Path) -> None:
     make_run(tmp_path, range(6), ["a", "b"], flush_every=1)
     paths = sorted((tmp_path / "events").rglob("*.tfevents"))
     for path in paths[:4]:
@@ -287,7 +287,7 @@ def test_all_damages_are_listed(tmp_path: Path) -> None:
     assert (damage.offset, damage.tensor, damage.step) == (0, "fc.weight", 0)
 
 
-def test_a_sound_record_of_something_else_is_named() -> None:
+def test_intact_record_of_something_else_is_reported() -> None:
     one, other = MemoryStore(), MemoryStore()
     for store, shape in ((one, (2, 3)), (other, (3, 2))):
         entry = Entry("x", np.arange(6, dtype=np.float32).reshape(shape))
@@ -307,7 +307,7 @@ def test_a_sound_record_of_something_else_is_named() -> None:
     assert "of step 1, not of step 2" in damages[0].what
 
 
-def test_what_a_row_and_its_sound_record_say_differently() -> None:
+def test_row_that_contradicts_its_record() -> None:
     """As a fault of a writer would leave it: all checksums hold."""
     store = MemoryStore()
     make_run(store, range(2), data=varied)
@@ -325,12 +325,12 @@ def test_what_a_row_and_its_sound_record_say_differently() -> None:
         ("worker", "other", "another worker than its file"),
         ("seq", 99, "a later segment than its file"),
         ("value", 1.0, "a value and a record"),
-        ("checksum", None, "a part of a location only"),
-        ("length", 1, "record is cut off"),
+        ("checksum", None, "incomplete location"),
+        ("length", 1, "record is truncated"),
         ("offset", 1 << 40, "file ends before the record does"),
         ("offset", -1, "there is no record of"),
         ("event_file", "events/../../x", "stays inside the run"),
-        ("tensor", "all/float64", "not in the order"),
+        ("tensor", "all/float64", "out of order"),
     ):
         values = table[column].to_pylist()
         values[row] = value
@@ -349,7 +349,7 @@ def without_checksums(files: dict[str, bytes]) -> dict[str, bytes]:
     changed = {}
     for key, data in files.items():
         if key.startswith("findings/"):
-            # It has none; ours are sealed with the name that its runs do not have.
+            # It has none; ours have checksums with a run ID that its runs do not have.
             continue
         if key.startswith("index/"):
             content: dict[str, Any] = json.loads(data)
@@ -388,7 +388,7 @@ def test_files_of_smdebug_1() -> None:
 # ---- what is no damage
 
 
-def test_remarks(tmp_path: Path) -> None:
+def test_notes(tmp_path: Path) -> None:
     make_run(tmp_path, range(4), flush_every=1, end=False)
     orphan = next((tmp_path / "events").rglob("*.tfevents"))
     crashed = tmp_path / "events/000000000009/000000000009-000009_worker_0.tfevents"
@@ -407,7 +407,7 @@ def test_remarks(tmp_path: Path) -> None:
     assert (temporary.count, temporary.bytes) == (1, 5)
     foreign = found["files that are none of a run"]
     assert foreign.files == ["index/000000000/what.csv", "notes.txt"]
-    # Damage in what nobody names is damage all the same.
+    # Damage in records that no row refers to is an error as well.
     crashed.write_bytes(flipped(orphan.read_bytes(), 50, 1))
     (damage,) = check_run(LocalStore(tmp_path)).damages
     assert damage.what == "record payload fails its checksum; no row names it"
@@ -434,7 +434,7 @@ def test_tensorboard_files(tmp_path: Path) -> None:
     path.write_bytes(data[:-3])
     report = check_run(LocalStore(tmp_path))
     assert report.damages == []
-    assert "not whole (yet)" in report.remarks[0].what
+    assert "incomplete last record" in report.remarks[0].what
     (tmp_path / "training_job_end.ts").touch()
     assert named(check_run(LocalStore(tmp_path)), key)
 
@@ -504,7 +504,7 @@ def test_a_live_run_is_clean_all_the_time(format: str, tmp_path: Path) -> None:
     assert check_run(LocalStore(tmp_path)).damages == []
 
 
-def test_the_mark_of_the_end_says_when() -> None:
+def test_end_marker_is_checked() -> None:
     store = with_everything("v2")
     assert not check_run(store).damages
     for content in (b"1794890490.12", b"-1.000", b"soon"):

@@ -36,7 +36,7 @@ def test_json(depth: int) -> None:
 
 @pytest.mark.parametrize("depth", JSON)
 def test_every_bit_of_a_json_file_counts(depth: int) -> None:
-    """A damaged footer is a missing one; its caller knows whether there must be one."""
+    """A damaged footer counts as a missing one; the caller decides whether one is required."""
     data = bytearray(JSON[depth][1])
     footer = data.index(b', "crc32c"')
     for bit in range(8 * len(data)):

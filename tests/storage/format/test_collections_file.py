@@ -15,13 +15,13 @@ RUN = "0123456789abcdef"
 TEXT = '{"collections": {"mine": {"tensor_names": ["a", "\\u00fc"]}}, "_meta": {"num_workers": 2}}'
 
 
-def test_what_is_written_comes_back_without_what_is_ours() -> None:
+def test_decoding_removes_the_added_metadata() -> None:
     file = decode_collections(encode_collections(TEXT, "worker_0", RUN), KEY)
     assert file.run == RUN
     assert file.content == json.loads(TEXT)
 
 
-def test_only_keys_that_the_original_passes_over_are_added() -> None:
+def test_only_keys_that_smdebug_1_ignores_are_added() -> None:
     data = json.loads(encode_collections(TEXT, "worker_0", RUN))
     assert set(data) == {"collections", "_meta"}
     assert set(data["_meta"]) == {"num_workers", "worker", "run", "crc32c"}
@@ -47,12 +47,12 @@ def test_a_file_of_another_worker_is_refused() -> None:
         decode_collections(data, KEY)
 
 
-def test_files_of_the_original_have_no_checksum() -> None:
+def test_files_of_smdebug_1_have_no_checksum() -> None:
     file = decode_collections(TEXT.encode(), KEY)
     assert (file.content, file.run) == (json.loads(TEXT), None)
 
 
-def test_a_file_written_again_has_one_name_and_one_checksum() -> None:
+def test_encoding_twice_replaces_run_id_and_checksum() -> None:
     first = encode_collections(TEXT, "worker_0", RUN).decode()
     again = encode_collections(first, "worker_0", "f" * 16)
     assert again.count(b'"crc32c"') == again.count(b'"run"') == 1
@@ -60,6 +60,6 @@ def test_a_file_written_again_has_one_name_and_one_checksum() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", '{"_meta": 5}', "{" * 9])
-def test_what_is_no_object_is_not_written(text: str) -> None:
+def test_only_json_objects_are_encoded(text: str) -> None:
     with pytest.raises(SMDebugValueError, match="JSON object"):
         encode_collections(text, "worker_0", RUN)

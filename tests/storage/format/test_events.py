@@ -1,4 +1,4 @@
-"""The Event codec: round trips, known bytes, foreign readers, hostile input."""
+"""The Event codec: round trips, known bytes, other readers, hostile input."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from smdebug.storage.format.dtypes import (
     dtype_name,
     dtype_number,
     dtype_of,
-    for_classic,
     plain_array,
+    widen_for_v1,
 )
 from smdebug.storage.format.events import (
     ALIGNMENT,
@@ -108,10 +108,10 @@ def test_round_trip(array: Array, name: str, step: int, mode: ModeKeys, mode_ste
 
 
 @given(hnp.arrays(hnp.unicode_string_dtypes(max_len=6), SHAPES), st.booleans())
-def test_strings(array: Array, classic: bool) -> None:
-    if classic and not array.size:
+def test_strings(array: Array, v1: bool) -> None:
+    if v1 and not array.size:
         return  # written as a shape only
-    found = decoded_tensor(encoded(plain_array(array), classic=classic))
+    found = decoded_tensor(encoded(plain_array(array), v1=v1))
     assert found.shape == array.shape
     assert found.dtype.kind == "U"
     assert found.tolist() == array.tolist()
@@ -119,7 +119,7 @@ def test_strings(array: Array, classic: bool) -> None:
 
 
 @given(hnp.arrays(hnp.byte_string_dtypes(max_len=6), SHAPES))
-def test_bytes_come_back_as_bytes_or_as_their_text(array: Array) -> None:
+def test_bytes_are_read_as_bytes_or_strings(array: Array) -> None:
     found = decoded_tensor(encoded(plain_array(array)))
     assert found.shape == array.shape
     if found.dtype.kind == "U":
@@ -142,7 +142,7 @@ def test_every_bit_pattern_of_a_half_big_endian() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "\x7f", "ünï/çødé:0", "🧪" * 100, "x" * 100_000])
-def test_odd_names(name: str) -> None:
+def test_unusual_names(name: str) -> None:
     payload = encoded(np.ones((2, 3), np.float32), name, content_at=12)
     (value,) = decode_event(memoryview(payload)).values
     assert value.tag == name
@@ -207,9 +207,9 @@ def test_plain_array_keeps_what_is_plain() -> None:
 
 
 @pytest.mark.parametrize("kind", EXTENDED)
-def test_classic_has_wide_floats_only(kind: type) -> None:
+def test_format_v1_widens_short_floats(kind: type) -> None:
     array: Array = np.array([1.5, -0.0, np.nan], kind)
-    wide = for_classic(array)
+    wide = widen_for_v1(array)
     assert wide.dtype == np.float32
     assert np.array_equal(wide, array.astype(np.float32), equal_nan=True)
 
@@ -225,19 +225,19 @@ def test_vector_of_the_format() -> None:
         mode=ModeKeys.GLOBAL,
         mode_step=1,
         wall_time=1.0,
-        classic=True,
+        v1=True,
     )
     expected = (
         "440000000000000043592e9a09000000000000f03f10012a370a350a017842130801120912070801"
         "1203785f3122040000803f4a1b0a0e0a096d6f64655f737465701201310a090a046d6f6465120134"
         "b3c02d06"
     )
-    record = b"".join(frame(chunks, classic=True))
+    record = b"".join(frame(chunks, v1=True))
     assert len(record) == 84
     assert record.hex() == expected
 
 
-def test_a_scalar_has_a_shape_that_is_empty() -> None:
+def test_scalar_has_an_empty_shape() -> None:
     assert b"\x12\x00\x22\x04" in encoded(np.array(1.0, np.float32))
 
 
@@ -297,7 +297,7 @@ def test_protobuf_reads_the_same_fields(
     assert value.tensor.tensor_content == array.tobytes()
 
 
-def test_protobuf_knows_our_type_numbers() -> None:
+def test_type_numbers_are_those_of_protobuf() -> None:
     from tensorboard.compat.proto import types_pb2
 
     names = {
@@ -450,7 +450,7 @@ def messages(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=300, deadline=None)
 @given(messages())
-def test_fields_that_do_not_fit(tensor: bytes) -> None:
+def test_fields_out_of_range(tensor: bytes) -> None:
     only_data_corrupted(event_with(tensor))
 
 
@@ -520,7 +520,7 @@ def test_malformed_events_are_refused(payload: bytes) -> None:
     assert_refused(payload)
 
 
-def test_one_long_string_among_many_takes_no_room_for_all() -> None:
+def test_one_long_string_does_not_widen_all() -> None:
     texts = np.array(["x" * 6000, *[""] * 6000], dtype=object)
     payload = b"".join(
         encode_tensor("x", texts, step=0, mode=ModeKeys.TRAIN, mode_step=0, wall_time=0.0)

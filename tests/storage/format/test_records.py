@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from smdebug.exceptions import DataCorrupted
 from smdebug.storage.format.records import (
-    CLASSIC_FOOTER,
     HEADER_SIZE,
     OVERHEAD,
+    V1_FOOTER,
     checksum,
     footer,
     frame,
@@ -33,15 +33,13 @@ KEY = "events/000000000001/x.tfevents"
 PAYLOAD = b"some payload"
 
 
-def record_of(*chunks: bytes, classic: bool = False) -> bytes:
-    return b"".join(frame(list(chunks), classic=classic))
+def record_of(*chunks: bytes, v1: bool = False) -> bytes:
+    return b"".join(frame(list(chunks), v1=v1))
 
 
-def opened(record: bytes, expected: int | None = None, classic: bool = False) -> bytes:
+def opened(record: bytes, expected: int | None = None, v1: bool = False) -> bytes:
     view = memoryview(record)
-    return bytes(
-        open_record(view, key=KEY, offset=7, tensor="t", expected=expected, classic=classic)
-    )
+    return bytes(open_record(view, key=KEY, offset=7, tensor="t", expected=expected, v1=v1))
 
 
 def assert_damaged(read: Callable[[], object], offset: int) -> None:
@@ -63,8 +61,8 @@ def test_crc32c_is_castagnoli() -> None:
 
 
 def test_constant_footer_is_what_the_format_says() -> None:
-    assert mask(crc32c.crc32c(b"0x12345678")) == CLASSIC_FOOTER == 103661747
-    assert footer(CLASSIC_FOOTER) == bytes.fromhex("b3c02d06")
+    assert mask(crc32c.crc32c(b"0x12345678")) == V1_FOOTER == 103661747
+    assert footer(V1_FOOTER) == bytes.fromhex("b3c02d06")
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -92,12 +90,12 @@ def test_layout_of_a_record() -> None:
 
 
 @given(st.lists(st.binary(max_size=50), max_size=6), st.booleans())
-def test_round_trip(chunks: list[bytes], classic: bool) -> None:
+def test_round_trip(chunks: list[bytes], v1: bool) -> None:
     payload = b"".join(chunks)
-    record = record_of(*chunks, classic=classic)
-    assert record == record_of(payload, classic=classic)
-    assert opened(record, classic=classic) == payload
-    assert opened(record, expected=checksum([payload]), classic=classic) == payload
+    record = record_of(*chunks, v1=v1)
+    assert record == record_of(payload, v1=v1)
+    assert opened(record, v1=v1) == payload
+    assert opened(record, expected=checksum([payload]), v1=v1) == payload
 
 
 def test_chunks_are_passed_through() -> None:
@@ -112,16 +110,16 @@ def test_payload_is_a_view() -> None:
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.booleans())
-def test_a_file_of_records(payloads: list[bytes], classic: bool) -> None:
-    data = b"".join(record_of(payload, classic=classic) for payload in payloads)
-    found = list(iterate_records(memoryview(data), KEY, classic=classic))
+def test_a_file_of_records(payloads: list[bytes], v1: bool) -> None:
+    data = b"".join(record_of(payload, v1=v1) for payload in payloads)
+    found = list(iterate_records(memoryview(data), KEY, v1=v1))
     assert [bytes(payload) for _, payload in found] == payloads
     sizes = [len(payload) + OVERHEAD for payload in payloads]
     assert [offset for offset, _ in found] == [sum(sizes[:n]) for n in range(len(sizes))]
 
 
-def test_a_record_with_a_real_footer_is_welcome_in_a_classic_file() -> None:
-    assert opened(record_of(PAYLOAD), classic=True) == PAYLOAD
+def test_a_v1_file_may_hold_a_record_with_a_real_footer() -> None:
+    assert opened(record_of(PAYLOAD), v1=True) == PAYLOAD
 
 
 # ---- damage
@@ -137,10 +135,10 @@ def test_every_bit_counts(bit: int) -> None:
 
 
 @pytest.mark.parametrize("bit", range((len(PAYLOAD) + OVERHEAD) * 8))
-def test_every_bit_of_a_classic_record_counts_when_its_checksum_is_known(bit: int) -> None:
-    record = bytearray(record_of(PAYLOAD, classic=True))
+def test_a_checksum_in_the_index_detects_every_flipped_bit_of_a_v1_record(bit: int) -> None:
+    record = bytearray(record_of(PAYLOAD, v1=True))
     record[bit // 8] ^= 1 << bit % 8
-    assert_damaged(lambda: opened(bytes(record), expected=checksum([PAYLOAD]), classic=True), 7)
+    assert_damaged(lambda: opened(bytes(record), expected=checksum([PAYLOAD]), v1=True), 7)
 
 
 @pytest.mark.parametrize("length", range(len(PAYLOAD) + OVERHEAD))
@@ -167,10 +165,10 @@ def test_the_records_before_the_damage_are_read() -> None:
 
 
 def test_a_constant_footer_is_damage_in_a_new_file() -> None:
-    assert_damaged(lambda: opened(record_of(PAYLOAD, classic=True)), 7)
+    assert_damaged(lambda: opened(record_of(PAYLOAD, v1=True)), 7)
 
 
-def test_a_sound_record_of_other_content_is_damage() -> None:
+def test_intact_record_of_other_content_is_damage() -> None:
     assert_damaged(lambda: opened(record_of(b"other stuff!"), expected=checksum([PAYLOAD])), 7)
 
 
@@ -189,10 +187,10 @@ def test_hostile_lengths_allocate_nothing(length: int) -> None:
 
 @settings(max_examples=200)
 @given(st.binary(max_size=60), st.booleans())
-def test_random_bytes(data: bytes, classic: bool) -> None:
+def test_random_bytes(data: bytes, v1: bool) -> None:
     for read in (
-        lambda: opened(data, classic=classic),
-        lambda: list(iterate_records(memoryview(data), KEY, classic=classic)),
+        lambda: opened(data, v1=v1),
+        lambda: list(iterate_records(memoryview(data), KEY, v1=v1)),
     ):
         with contextlib.suppress(DataCorrupted):
             read()

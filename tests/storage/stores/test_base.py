@@ -29,7 +29,7 @@ def test_a_path_object_is_a_path(tmp_path: Path) -> None:
     assert open_store(tmp_path).url == str(tmp_path)  # type: ignore[arg-type]
 
 
-def test_a_colon_alone_is_no_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colon_alone_is_not_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert open_store("runs:one/a").url == str(tmp_path / "runs:one" / "a")
 
@@ -68,7 +68,7 @@ def test_empty_paths(path: str) -> None:
         open_store(path)
 
 
-def test_no_bucket_is_an_error_of_ours() -> None:
+def test_url_without_bucket_is_rejected() -> None:
     with pytest.raises((SMDebugValueError, SMDebugRuntimeError), match="s3://"):
         open_store("s3://")
 
@@ -126,6 +126,6 @@ def test_ranges_are_slices(data: bytes, start: int, length: int | None) -> None:
     assert data[first:end] == (data[start:] if length is None else data[start:][:length])
 
 
-def test_ours_are_stores(tmp_path: Path) -> None:
+def test_implementations_satisfy_the_protocol(tmp_path: Path) -> None:
     assert isinstance(LocalStore(tmp_path), Store)
     assert isinstance(MemoryStore(), Store)

@@ -149,7 +149,7 @@ def test_a_view_outlives_its_file(tmp_path: Path, size: int) -> None:
     assert bytes(view) == b"z" * size
 
 
-def test_a_view_outlives_an_overwriting(tmp_path: Path) -> None:
+def test_a_view_outlives_an_overwrite(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     store.write("x", [b"1" * _LARGE])
     view = store.read("x")
@@ -199,7 +199,7 @@ def test_links_that_lead_out_are_refused(linked: LocalStore, key: str, length: i
 
 
 @pytest.mark.parametrize("prefix", ["", "folder/", "folder/s", "events/deep/"])
-def test_files_behind_links_are_not_listed(linked: LocalStore, prefix: str) -> None:
+def test_files_reached_by_links_are_not_listed(linked: LocalStore, prefix: str) -> None:
     assert [key for key in linked.list(prefix) if "secret" in key] == []
 
 
@@ -216,7 +216,7 @@ def test_nothing_is_deleted_through_a_link(linked: LocalStore, tmp_path: Path) -
     assert files_below(tmp_path / "outside") == ["secret"]
 
 
-def test_a_link_as_the_run_itself(tmp_path: Path) -> None:
+def test_path_of_the_run_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "real" / "run").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     store = LocalStore(tmp_path / "link" / "run")
@@ -269,13 +269,13 @@ def test_a_relative_root_stays_where_it_was(
 
 
 @pytest.mark.parametrize("name", ["with space", "a__b", "100%", "ünï", "a:b"])
-def test_odd_roots(tmp_path: Path, name: str) -> None:
+def test_unusual_paths(tmp_path: Path, name: str) -> None:
     store = LocalStore(tmp_path / name)
     store.write("a/x", [b"1"])
     assert list(LocalStore(f"{tmp_path / name}/").list()) == ["a/x"]
 
 
-def test_a_full_or_forbidden_place_is_an_error(tmp_path: Path) -> None:
+def test_full_or_unwritable_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="file"):
         LocalStore(tmp_path / "file").write("a/x", [b"1"])
@@ -284,7 +284,7 @@ def test_a_full_or_forbidden_place_is_an_error(tmp_path: Path) -> None:
     assert list(LocalStore(tmp_path / "file").list("a/")) == []
 
 
-def test_a_store_remembers_a_bounded_number_of_folders(tmp_path: Path) -> None:
+def test_cache_of_folders_is_bounded(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     for step in range(1100):
         store.write(f"events/{step:012d}/x", [b"x"])
@@ -293,7 +293,7 @@ def test_a_store_remembers_a_bounded_number_of_folders(tmp_path: Path) -> None:
     assert bytes(store.read("events/000000000000/x")) == b"x"
 
 
-def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+def test_paths_that_are_not_files_are_reported(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as listening:
         here = Path.cwd()

@@ -24,7 +24,7 @@ def test_a_url_names_one_store() -> None:
     assert list(open_store("memory://test_memory/two").list()) == []
 
 
-def test_unnamed_stores_are_apart() -> None:
+def test_unnamed_stores_are_separate() -> None:
     MemoryStore().write("x", [b"1"])
     assert list(MemoryStore().list()) == []
 

@@ -1,4 +1,4 @@
-"""The store over obstore, against a server that speaks S3."""
+"""The store over obstore, against an S3 server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_whole_bucket_may_be_a_run(bucket: str) -> None:
     assert bytes(store.read("index/x")) == b"1"
 
 
-def test_keys_lie_below_the_url(url: str, bucket: str) -> None:
+def test_keys_are_below_the_url(url: str, bucket: str) -> None:
     store = open_store(url + "/")
     store.write("events/a b%", [b"x"])
     key = url.removeprefix(f"s3://{bucket}/") + "/events/a b%"
@@ -49,7 +49,7 @@ def test_keys_lie_below_the_url(url: str, bucket: str) -> None:
     assert response["Body"].read() == b"x"
 
 
-def test_a_neighbour_with_the_same_beginning_is_not_seen(url: str) -> None:
+def test_sibling_with_the_same_prefix_is_not_listed(url: str) -> None:
     open_store(url + "0").write("x", [b"1"])
     assert list(open_store(url).list()) == []
 
@@ -72,7 +72,7 @@ def test_more_objects_than_one_page_of_a_listing(url: str) -> None:
     assert list(store.list("index/", "index/01007")) == ["index/01008", "index/01009"]
 
 
-def test_a_bucket_that_is_missing_is_an_error_with_its_name(bucket: str) -> None:
+def test_missing_bucket_is_an_error_with_its_name(bucket: str) -> None:
     store = open_store("s3://no-such-bucket-here/run")
     with pytest.raises(Exception, match="no-such-bucket-here"):
         list(store.list())

@@ -52,7 +52,7 @@ class TestPatientStore(StoreContract):
         return retrying(open_store(url), PATIENCE)
 
 
-def test_a_disk_does_not_come_back() -> None:
+def test_local_store_is_not_wrapped() -> None:
     store = MemoryStore()
     assert retrying(store, PATIENCE) is store
 
@@ -88,7 +88,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("fault", "call"), CASES)
-def test_what_fails_is_done_when_the_server_is_back(
+def test_failed_call_succeeds_after_the_outage(
     proxy: Unreliable, url: str, hasty: None, caplog: pytest.LogCaptureFixture,
     fault: int | str, call: str,
 ) -> None:  # fmt: skip
@@ -103,10 +103,10 @@ def test_what_fails_is_done_when_the_server_is_back(
     assert list(store.list()) == kept
     if call == "large":
         assert bytes(store.read("large")) == b"x" * (6 << 20) + b"y" * (6 << 20)
-        # Uploads that nobody was told of cannot be taken back.
+        # Uploads without a response cannot be undone.
         begun = boto3.client("s3").list_multipart_uploads(Bucket="runs", Prefix=url[10:])
         assert fault in ("cut answer", "hang") or not begun.get("Uploads")
-    # Where obstore sees to it alone nobody need know.
+    # Retries of obstore alone are not logged.
     said = warnings(caplog)
     assert len(said) == (2 if repair.came.is_set() else 0)
     assert repair.came.is_set() or fault == "cut answer"
@@ -143,7 +143,7 @@ def test_an_outage_ends_and_the_next_begins(
         assert len(warnings(caplog)) == 2 * (number + 1)
 
 
-def test_a_missing_key_is_an_answer(proxy: Unreliable, url: str, hasty: None) -> None:
+def test_missing_key_is_not_retried(proxy: Unreliable, url: str, hasty: None) -> None:
     store = RetryingStore(open_store(url), PATIENCE)
     with pytest.raises(KeyError):
         store.read("nothing")
@@ -153,7 +153,7 @@ def test_a_missing_key_is_an_answer(proxy: Unreliable, url: str, hasty: None) ->
     assert repair.came.is_set()
 
 
-def test_who_may_not_write_is_told_at_once(
+def test_missing_write_permission_is_not_retried(
     proxy: Unreliable, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = RetryingStore(open_store(url), PATIENCE)
@@ -166,7 +166,7 @@ def test_who_may_not_write_is_told_at_once(
     assert warnings(caplog) == []
 
 
-def test_who_could_write_may_be_allowed_to_again(proxy: Unreliable, url: str, hasty: None) -> None:
+def test_revoked_write_permission_is_retried(proxy: Unreliable, url: str, hasty: None) -> None:
     store = RetryingStore(open_store(url), PATIENCE)
     store.write("x", [b"1"])
     with Repair(proxy) as repair:
@@ -179,13 +179,13 @@ def test_who_could_write_may_be_allowed_to_again(proxy: Unreliable, url: str, ha
 # ---- the first look
 
 
-def test_a_server_that_does_not_listen(proxy: Unreliable, url: str) -> None:
+def test_connection_refused(proxy: Unreliable, url: str) -> None:
     proxy.stop()
     with pytest.raises(StoreError, match=f"{url}.*{proxy.url}.*Connection refused.*endpoint"):
         list(open_store(url).list())
 
 
-def test_a_server_that_says_nothing(
+def test_server_does_not_answer(
     proxy: Unreliable, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(object_store, "FIRST", Timeouts(answer=0.3, retry=0.1))
@@ -194,7 +194,7 @@ def test_a_server_that_says_nothing(
         list(open_store(url).list())
 
 
-def test_a_bucket_that_is_not_there(proxy: Unreliable) -> None:
+def test_missing_bucket(proxy: Unreliable) -> None:
     store = open_store("s3://no-such-bucket/run")
     for call in (lambda: list(store.list()), lambda: store.write("x", []), lambda: store.read("x")):
         with pytest.raises(
@@ -243,7 +243,7 @@ def test_wrong_credentials(
         assert caught.value.__suppress_context__
 
 
-def test_an_answer_with_a_key_in_it_is_not_repeated(proxy: Unreliable, url: str) -> None:
+def test_keys_in_a_response_are_not_shown(proxy: Unreliable, url: str) -> None:
     # As AWS answers: moto leaves the key out.
     proxy.fault = 403
     proxy.content = (
@@ -255,7 +255,7 @@ def test_an_answer_with_a_key_in_it_is_not_repeated(proxy: Unreliable, url: str)
     assert "testing-key" not in str(caught.value)
 
 
-def test_credentials_do_not_belong_into_a_url() -> None:
+def test_url_with_credentials_is_rejected() -> None:
     with pytest.raises(SMDebugValueError, match="without credentials") as caught:
         open_store(f"s3://AKIAEXAMPLE:{SECRET}@runs/x")
     assert SECRET not in str(caught.value)
@@ -266,7 +266,7 @@ def test_no_credentials_at_all(url: str, monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    # The address at which a machine of Amazon's is asked; nobody answers to it here.
+    # The address of Amazon's metadata service; nothing answers there.
     monkeypatch.setattr(object_store, "FIRST", Timeouts(answer=0.5, retry=0.1))
     with pytest.raises(StoreError, match=f"no credentials were found for {url}.*AWS_ACCESS_KEY_ID"):
         open_store(url).exists()
@@ -288,13 +288,13 @@ def test_a_bucket_in_another_region_is_found(
     store.write("x", [b"1"])
     assert list(open_store(url).list()) == ["x"]
     assert bytes(store.read("x")) == b"1"
-    # Nothing is asked in the wrong region but what was asked first, in each of both stores.
+    # In the wrong region only the first request of each store is sent.
     assert sum(outcome == "301" for _, _, outcome in proxy.asked) == (
         0 if given == "eu-west-1" else 4
     )
 
 
-def test_a_region_that_nobody_tells(
+def test_unknown_region_is_reported(
     proxy: Unreliable, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy.region = "us-east-1"
@@ -325,6 +325,6 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_process_does_not_wait_for_ever(url: str) -> None:
+def test_forked_process_does_not_hang(url: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKED, url]
     assert subprocess.run(command, timeout=PATIENCE, check=False).returncode == 3

@@ -65,7 +65,7 @@ def unusual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("read", [False, True])
 @pytest.mark.parametrize("options", OPTIONS)
-def test_what_pyarrow_writes(
+def test_footers_of_pyarrow_are_accepted(
     options: dict[str, Any], read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if read:
@@ -73,7 +73,7 @@ def test_what_pyarrow_writes(
     check_footer(written(**options))
 
 
-def test_an_index_file_is_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_file_matches_the_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: Any) -> int:
         raise AssertionError
 
@@ -81,7 +81,7 @@ def test_an_index_file_is_usual(monkeypatch: pytest.MonkeyPatch) -> None:
     check_footer(footer_of(bytes(encode_index(table().slice(0, 2), "run"))))
 
 
-def test_patterns_are_made_when_there_are_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patterns_are_compiled_for_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     made: set[index_footer.Leaf] = set()
     monkeypatch.setattr(index_footer, "_WORTH", 100)
     monkeypatch.setattr(index_footer, "_met", Counter())
@@ -150,7 +150,9 @@ LIES: dict[str, Callable[[Node], object]] = {
 
 @pytest.mark.parametrize("read", [False, True])
 @pytest.mark.parametrize("lie", LIES)
-def test_what_is_refused(lie: str, read: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_footers_are_rejected(
+    lie: str, read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if read:
         unusual(monkeypatch)
     tree = footers.parse(written())
@@ -164,5 +166,5 @@ def test_a_footer_that_is_cut_off() -> None:
     for end in range(len(whole)):
         with pytest.raises(IndexReaderException, match="footer"):
             check_footer(whole[:end])
-    with pytest.raises(IndexReaderException, match="behind its end"):
+    with pytest.raises(IndexReaderException, match="after its end"):
         check_footer(whole + b"\x00")

@@ -1,4 +1,4 @@
-"""What a file claims is compared with what a run may hold."""
+"""Sizes in a file are compared with the limits of a run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.faults import hostile
 
 from smdebug.exceptions import IndexReaderException
 from smdebug.storage import reader
-from smdebug.storage.format.keys import IndexName, classic_index_key, index_key
+from smdebug.storage.format.keys import IndexName, index_key, v1_index_key
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.untrusted import limits
-from smdebug.storage.v1.index import parse_classic
+from smdebug.storage.v1.index import parse_v1_step
 from smdebug.storage.v2 import index
 from smdebug.storage.v2.index import encode_index
 from smdebug.storage.v2.index_file import ColumnCache, IndexFile
@@ -35,15 +35,15 @@ def a_file(**row: Any) -> bytes:
     return bytes(encode_index(hostile.table_of([hostile.row("x", **row)])))
 
 
-def test_a_page_that_swells() -> None:
+def test_page_with_a_high_compression_ratio() -> None:
     data = hostile.sealed_parquet(
         hostile.table_of([hostile.row("x" * (limits.CHUNK_BYTES + 1))]), 1 << 17
     )
-    with pytest.raises(IndexReaderException, match="column tensor claims 1 values in"):
+    with pytest.raises(IndexReaderException, match="column tensor declares 1 values in"):
         _ = opened(data).names
 
 
-def test_names_that_are_long_make_smaller_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_names_make_smaller_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "CHUNK_BYTES", 1000)
     names = [f"{'n' * 300}{number}" for number in range(10)]
     file = opened(bytes(encode_index(hostile.table_of([hostile.row(name) for name in names]))))
@@ -51,7 +51,7 @@ def test_names_that_are_long_make_smaller_groups(monkeypatch: pytest.MonkeyPatch
     assert list(file.names) == names
 
 
-def test_texts_written_out() -> None:
+def test_size_of_decoded_strings_is_limited() -> None:
     codes = pa.array(np.zeros(1000, np.int32))
     column = pa.DictionaryArray.from_arrays(codes, pa.array(["a" * 200_000]))
     with pytest.raises(IndexReaderException, match="200,000,000 bytes in one row group"):
@@ -113,8 +113,8 @@ def test_steps_and_names_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "item", [{"tensorname": "\ud800", "shape": [1]}, {"tensorname": "x", "shape": [1] * 65}]
 )
-def test_what_format_v1_may_not_hold(item: dict[str, Any]) -> None:
+def test_invalid_v1_index_files(item: dict[str, Any]) -> None:
     content = {"meta": {"mode": "TRAIN", "mode_step": 0}, "shape_payload": [item]}
-    key = classic_index_key(0, "worker_0")
+    key = v1_index_key(0, "worker_0")
     with pytest.raises(IndexReaderException, match="not an index file of a run"):
-        parse_classic(json.dumps(content).encode(), key, IndexName(0, None, "worker_0"))
+        parse_v1_step(json.dumps(content).encode(), key, IndexName(0, None, "worker_0"))

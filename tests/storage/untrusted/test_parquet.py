@@ -1,4 +1,4 @@
-"""What an index file claims is compared with what is there before it is unpacked."""
+"""Sizes in an index file are compared with the file before it is decompressed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def page(kind: int, size: int, packed: int, count: int, content: bytes) -> bytes
     return fields + bytes([place << 4 | 12]) + inner + b"\x00" + content
 
 
-def test_honest_files_are_read() -> None:
+def test_valid_files_are_read() -> None:
     file = opened(encode_index(newest_rows(table(200_000))))
     assert file.metadata.num_row_groups == 2
     assert file.table(["step", "value", "shape"]).num_rows == 200_000
@@ -81,7 +81,7 @@ def test_a_row_group_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatc
         b"\x1c" * 90,
     ],
 )
-def test_pages_that_claim_more_than_there_is(content: bytes) -> None:
+def test_pages_that_declare_more_than_their_chunk(content: bytes) -> None:
     _check_pages(memoryview(page(0, 50, 4, 10, b"1234")), Chunk(0, 0, 10, 100))
     with pytest.raises(IndexReaderException, match="page"):
         _check_pages(memoryview(content), Chunk(0, 0, 10, 100))

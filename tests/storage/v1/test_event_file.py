@@ -36,7 +36,7 @@ def written(folder: Path) -> FileWriter:
     return writer
 
 
-def test_the_files_are_those_of_a_step(tmp_path: Path) -> None:
+def test_file_writer_writes_the_files_of_a_step(tmp_path: Path) -> None:
     name = written(tmp_path).name()
     assert name == f"{tmp_path}/events/000000000007/000000000007_worker_0.tfevents"
     index = tmp_path / "index/000000000/000000000007_worker_0.json"
@@ -82,12 +82,12 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         list(FileReader(str(path)).read_tensors())
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nothing"):
         FileReader(str(tmp_path / "nothing")).read_events()
 
 
-def test_what_the_writer_does_not_do(tmp_path: Path) -> None:
+def test_unsupported_arguments_of_the_writer(tmp_path: Path) -> None:
     with pytest.raises(SMDebugNotImplementedError, match="tensorboard"):
         FileWriter(str(tmp_path), "worker_0", wtype="tensorboard")
     with pytest.raises(SMDebugValueError, match="colour"):
@@ -107,11 +107,11 @@ def test_the_end_of_a_job(tmp_path: Path) -> None:
         check_dir_exists(str(tmp_path))
 
 
-def test_the_logger_is_the_library_s() -> None:
+def test_logger_is_that_of_the_library() -> None:
     assert get_logger().name == "smdebug"
 
 
-def test_records_of_format_v1_are_checked_against_the_index_beside_them(tmp_path: Path) -> None:
+def test_v1_records_are_checked_against_their_index(tmp_path: Path) -> None:
     path = Path(written(tmp_path).name())
     sound = path.read_bytes()
     at = sound.index(WEIGHT.tobytes())
@@ -122,12 +122,12 @@ def test_records_of_format_v1_are_checked_against_the_index_beside_them(tmp_path
     path.write_bytes(sound[: 16 + int.from_bytes(sound[:8], "little")])
     with pytest.raises(DataCorrupted, match="ends before a record"):
         list(FileReader(str(path)).read_tensors())
-    # Nobody can tell where there is no index.
+    # Unknown if there is no index.
     next((tmp_path / "index").rglob("*.json")).unlink()
     assert [name for name, *_ in FileReader(str(path)).read_tensors()] == ["weight"]
 
 
-def test_a_mode_that_is_none_is_a_damaged_record(tmp_path: Path) -> None:
+def test_invalid_mode_is_a_damaged_record(tmp_path: Path) -> None:
     path = tmp_path / "x.tfevents"
     where = {"step": 1, "mode": ModeKeys.TRAIN, "wall_time": 1.0}
     payload = b"".join(encode_tensor("x", WEIGHT, mode_step=1, **where))  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from smdebug.storage.format.keys import IndexName, parse_index_key
 from smdebug.storage.raw_tensors import VALUE_COLUMNS, record_locations
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.memory import MemoryStore
-from smdebug.storage.v1.index import parse_classic
+from smdebug.storage.v1.index import parse_v1_step
 from smdebug.storage.writer import RunWriter
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def test_the_files_of_a_step() -> None:
     assert b"\n" not in bytes(store.read(INDEX))
 
 
-def test_reductions_are_records_of_their_own() -> None:
+def test_reductions_are_separate_records() -> None:
     store = written(Entry("weight", WEIGHT, {"min": 0.0, "abs_l2": 7.5}))
     content = index_of(store)
     assert [entry["tensorname"] for entry in content["tensor_payload"]] == [
@@ -222,7 +222,7 @@ def test_an_open_reader_can_still_read_what_it_found() -> None:
     assert np.array_equal(reader.read_values(locations)[0], WEIGHT)
 
 
-def test_another_worker_with_a_longer_name_does_not_take_the_place() -> None:
+def test_worker_with_a_longer_name_is_another_worker() -> None:
     store = MemoryStore()
     for worker in ("worker_01", "worker_0-000001", "worker_0"):
         with RunWriter(store, worker, format="v1") as writer:
@@ -317,21 +317,21 @@ def test_every_cut_of_an_index_counts() -> None:
             everything(store)
 
 
-# ---- files of the original, and of nobody
+# ---- files of smdebug 1.0, and invalid ones
 
 
 def parsed(content: Any) -> Any:
     name = parse_index_key(INDEX)
     assert name is not None
     data = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return parse_classic(data, INDEX, name)
+    return parse_v1_step(data, INDEX, name)
 
 
 META: dict[str, Any] = {"mode": "TRAIN", "mode_step": 10, "event_file_name": EVENTS}
 TENSOR: dict[str, Any] = {"tensorname": "x", "start_idx": 0, "length": 950}
 
 
-def test_a_file_as_the_original_writes_it() -> None:
+def test_index_file_of_smdebug_1() -> None:
     content = {
         "meta": META,
         "tensor_payload": [TENSOR],
@@ -401,7 +401,7 @@ FOREIGN: list[Any] = [
 @pytest.mark.parametrize(
     "content", FOREIGN, ids=lambda content: str(content).replace(str(META), "META")[:80]
 )
-def test_what_is_no_index_file(content: Any) -> None:
+def test_invalid_index_files_are_rejected(content: Any) -> None:
     with pytest.raises(IndexReaderException, match=INDEX):
         parsed(content)
 
@@ -415,21 +415,21 @@ def test_a_negative_mode_step() -> None:
 @given(st.binary(max_size=60))
 def test_random_bytes(data: bytes) -> None:
     with pytest.raises((IndexReaderException, SMDebugValueError)):
-        parse_classic(data, INDEX, IndexName(3, None, "w"))
+        parse_v1_step(data, INDEX, IndexName(3, None, "w"))
 
 
-def test_a_tensor_named_like_a_checksum_in_a_file_of_the_original() -> None:
+def test_tensor_named_like_a_checksum_in_a_file_of_smdebug_1() -> None:
     payload = [{"tensorname": "crc32_head.weight", "start_idx": 0, "length": 20}]
     meta = {"mode": "TRAIN", "mode_step": 0, "event_file_name": "events/x"}
     data = json.dumps({"meta": meta, "tensor_payload": payload}).encode()
-    found = parse_classic(data, "index/x.json", IndexName(0, None, "worker_0"))
+    found = parse_v1_step(data, "index/x.json", IndexName(0, None, "worker_0"))
     assert found.names == ("crc32_head.weight",)
 
 
 # ---- what lies in event files that are damaged or gone
 
 
-def classic_run(value: Any) -> MemoryStore:
+def v1_run(value: Any) -> MemoryStore:
     store = MemoryStore()
     with RunWriter(store, format="v1") as writer:
         entry = Entry("x", value, {"l2": 2.0}, shape=(3,), dtype="float32")
@@ -438,7 +438,7 @@ def classic_run(value: Any) -> MemoryStore:
 
 
 def test_a_reduction_whose_event_file_is_gone_is_an_error() -> None:
-    store = classic_run(None)
+    store = v1_run(None)
     (key,) = store.list("events/")
     store.delete(key)
     reader = RunReader(store)
@@ -446,19 +446,19 @@ def test_a_reduction_whose_event_file_is_gone_is_an_error() -> None:
     with pytest.raises(DataCorrupted, match="not there"):
         reader.table()
     with pytest.raises(DataCorrupted, match="not there"):
-        reader.classic_time("worker_0", 0)
+        reader.v1_time("worker_0", 0)
 
 
 def test_the_time_of_a_step_is_checked() -> None:
-    store = classic_run(np.zeros(5000, np.float32))
+    store = v1_run(np.zeros(5000, np.float32))
     (key,) = store.list("events/")
     reader = RunReader(store)
     reader.refresh()
-    assert reader.classic_time("worker_0", 0) == 5.0
+    assert reader.v1_time("worker_0", 0) == 5.0
     data = bytearray(store.read(key))
     data[12 + 8] ^= 1
     store.write(key, [data])
     reader = RunReader(store)
     reader.refresh()
     with pytest.raises(DataCorrupted, match="checksum"):
-        reader.classic_time("worker_0", 0)
+        reader.v1_time("worker_0", 0)

@@ -40,7 +40,7 @@ def arrays_of(shapes: list[tuple[int, ...]], dtype: np.dtype[Any], seed: int = 0
     return [random.integers(0, 2, shape).astype(dtype) for shape in shapes]
 
 
-def layout_of(arrays: list[Array], prefix: str = "t") -> BlockSchema:
+def schema_of(arrays: list[Array], prefix: str = "t") -> BlockSchema:
     return BlockSchema(
         tuple(f"{prefix}{number}" for number in range(len(arrays))),
         tuple(dtype_name(array.dtype) for array in arrays),
@@ -65,9 +65,9 @@ def test_raw_values_come_back_bit_for_bit(
 ) -> None:
     shapes = [(2,), (3, 5), (64,), (1, 2, 3, 4), (1000,)]
     written = {step: arrays_of(shapes, dtype, step) for step in (0, 9, 10, 123_456)}
-    layout = layout_of(written[0])
+    schema = schema_of(written[0])
     batches = [
-        StepBatch(step, ModeKeys.EVAL, step // 2, [], blocks=[Block(layout, arrays)])
+        StepBatch(step, ModeKeys.EVAL, step // 2, [], blocks=[Block(schema, arrays)])
         for step, arrays in written.items()
     ]
     write(LocalStore(tmp_path), batches, format)
@@ -84,9 +84,9 @@ def test_raw_values_come_back_bit_for_bit(
 
 
 def test_reductions_are_columns() -> None:
-    layout = BlockSchema(("a", "b"), ("float32", "float32"), ((2, 3), (4,)))
+    schema = BlockSchema(("a", "b"), ("float32", "float32"), ((2, 3), (4,)))
     numbers = {"min": np.array([-1.0, np.nan]), "l2": np.array([2.5, np.inf])}
-    blocks = [Block(layout, reductions=numbers)]
+    blocks = [Block(schema, reductions=numbers)]
     batches = [StepBatch(step, ModeKeys.TRAIN, step, [], blocks=blocks) for step in (0, 1, 2)]
     reader = write(MemoryStore(), batches)
     rows = reader.rows("b", ["step", "min", "l2", "max", "shape", "dtype", "position"]).to_pylist()
@@ -98,14 +98,14 @@ def test_reductions_are_columns() -> None:
 
 
 @pytest.mark.parametrize("format", ["v1", "v2"])
-def test_numbers_are_what_entries_of_one_element_are(tmp_path: Path, format: str) -> None:
+def test_scalars_of_blocks_equal_single_entries(tmp_path: Path, format: str) -> None:
     values = [np.array([0.1]), np.array(-0.0), np.array([[math.nan]]), np.array([1.5], np.float32)]
     values += [np.array([-math.inf]), np.array([7], np.int64)]
-    layout = layout_of(values)
+    schema = schema_of(values)
     numbers = np.array([value.item() for value in values], np.float64)
     one_by_one = [Entry(f"e{number}", value) for number, value in enumerate(values)]
     batches = [
-        StepBatch(step, ModeKeys.TRAIN, step, one_by_one, blocks=[Block(layout, numbers=numbers)])
+        StepBatch(step, ModeKeys.TRAIN, step, one_by_one, blocks=[Block(schema, numbers=numbers)])
         for step in (0, 1)
     ]
     reader = write(LocalStore(tmp_path), batches, format)
@@ -117,15 +117,15 @@ def test_numbers_are_what_entries_of_one_element_are(tmp_path: Path, format: str
         assert (found.dtype, found.shape) == (entry.dtype, entry.shape)
         assert found.tobytes() == entry.tobytes() == expected.tobytes()
     if format == "v2":
-        # No record, and nothing to look for beside the row.
+        # No record: everything is in the row.
         (row,) = reader.rows("t0", ["step", "value", "event_file"]).slice(1).to_pylist()
         assert (row["step"], row["value"], row["event_file"]) == (1, 0.1, None)
 
 
-def test_blocks_and_entries_of_a_step_stand_in_their_order(tmp_path: Path) -> None:
+def test_blocks_and_entries_keep_their_order(tmp_path: Path) -> None:
     arrays = arrays_of([(3,), (4,)], np.dtype("f4"))
     odd = np.arange(7, dtype=np.uint8)
-    block = Block(layout_of(arrays), arrays, {"max": np.array([1.0, 2.0])})
+    block = Block(schema_of(arrays), arrays, {"max": np.array([1.0, 2.0])})
     entries = [Entry("first", odd), Entry("loss", np.float32(0.5))]
     more = [Entry("last", odd[:5])]
     batches = [
@@ -148,9 +148,9 @@ def test_blocks_and_entries_of_a_step_stand_in_their_order(tmp_path: Path) -> No
 
 def test_a_block_twice_in_a_step_keeps_the_later() -> None:
     first, second = (arrays_of([(3,), (4,)], np.dtype("f8"), seed) for seed in (1, 2))
-    layout = layout_of(first)
+    schema = schema_of(first)
     batch = StepBatch(
-        0, ModeKeys.TRAIN, 0, [], blocks=[Block(layout, first), Block(layout, second)]
+        0, ModeKeys.TRAIN, 0, [], blocks=[Block(schema, first), Block(schema, second)]
     )
     reader = write(MemoryStore(), [batch])
     table = reader.rows("t1", VALUE_COLUMNS)
@@ -169,9 +169,9 @@ def test_a_block_twice_in_a_step_keeps_the_later() -> None:
 def test_any_name_step_and_size(names: list[str], step: int, size: int, mode_step: int) -> None:
     names = [name for name in names if name.isprintable()] or ["t"]
     arrays = [np.arange(size + location, dtype=np.uint8) for location in range(len(names))]
-    layout = BlockSchema(tuple(names), ("uint8",) * len(names), tuple(a.shape for a in arrays))
+    schema = BlockSchema(tuple(names), ("uint8",) * len(names), tuple(a.shape for a in arrays))
     store = MemoryStore()
-    batch = StepBatch(step, ModeKeys.TRAIN, mode_step, [], blocks=[Block(layout, arrays)])
+    batch = StepBatch(step, ModeKeys.TRAIN, mode_step, [], blocks=[Block(schema, arrays)])
     reader = write(store, [batch])
     for name, array in zip(names, arrays, strict=True):
         (location,) = record_locations(reader.rows(name, VALUE_COLUMNS), name)
@@ -190,7 +190,7 @@ def test_tensorboard_reads_the_records_of_blocks(tmp_path: Path) -> None:
     from tensorboard.util import tensor_util
 
     arrays = arrays_of([(3, 2), (40,)], np.dtype("f4"))
-    batch = StepBatch(77, ModeKeys.TRAIN, 7, [], blocks=[Block(layout_of(arrays), arrays)])
+    batch = StepBatch(77, ModeKeys.TRAIN, 7, [], blocks=[Block(schema_of(arrays), arrays)])
     write(LocalStore(tmp_path), [batch])
     (path,) = tmp_path.rglob("*.tfevents")
     events = list(EventFileLoader(str(path)).Load())

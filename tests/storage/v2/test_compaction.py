@@ -64,7 +64,7 @@ def test_all_workers(tmp_path: Path) -> None:
     assert index_sizes(store) == after
 
 
-def test_large_files_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "ROWS_PER_FILE", 6)
     store = MemoryStore()
     leave_run(store, 10, ("a",))
@@ -77,7 +77,7 @@ def test_large_files_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert index_sizes(store) == kept
 
 
-def test_rows_that_were_replaced_go() -> None:
+def test_replaced_rows_are_removed() -> None:
     store = MemoryStore()
     leave_run(store, 3, ("a",))
     leave_run(store, 3, ("a",))
@@ -112,7 +112,7 @@ def test_two_at_once_without_locks() -> None:
         def write(self, key: str, chunks: object) -> None:
             if key.startswith("index/") and self.other:
                 self.other = False
-                # Somebody else is faster, and takes the old ones away.
+                # Another process is faster, and removes the old ones.
                 compact_run(self)
             super().write(key, chunks)  # type: ignore[arg-type]
 
@@ -145,12 +145,12 @@ def test_a_live_worker_is_left_alone(tmp_path: Path) -> None:
         compact_run(store)
     other.release()
     compact_run(store)
-    # The claims are given up.
+    # The locks are released.
     claim.take()
     claim.release()
 
 
-def test_a_damaged_file_stays_as_it_is(tmp_path: Path) -> None:
+def test_damaged_file_is_not_changed(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     leave_run(store, workers=("a",))
     path = sorted((tmp_path / "index").rglob("*.parquet"))[3]

@@ -178,7 +178,7 @@ def test_nan_payloads_survive() -> None:
     ["", " ", "a\0b", "n" * 3000, "n" * 5000, "ü" * 5000, "\U0010ffff" * 20, "\uffff", "é́", "a'b"],
     ids=lambda name: f"{name[:3]!r}*{len(name)}",
 )
-def test_odd_tensor_names(name: str) -> None:
+def test_unusual_tensor_names(name: str) -> None:
     rows = [row_of(0, name), row_of(1, name), row_of(0, "m"), row_of(0, "z")]
     file = opened(file_of(rows))
     table = file.rows(name, ["tensor", "step"])
@@ -187,7 +187,7 @@ def test_odd_tensor_names(name: str) -> None:
     assert set(file.names) == {name, "m", "z"}
 
 
-def test_a_name_that_is_not_there() -> None:
+def test_missing_tensor_name() -> None:
     file = opened(file_of([row_of(0, "b"), row_of(0, "d")]))
     for name in ("a", "c", "e", "", "bb"):
         assert file.rows(name, ["step"]) is None
@@ -201,7 +201,7 @@ def test_no_rows_at_all() -> None:
     assert file.rows("x", ["step"]) is None
 
 
-def test_steps_are_there_once_each() -> None:
+def test_steps_are_distinct() -> None:
     rows = [row_of(step, name) for step in (5, 2, 9) for name in "abc"]
     rows.append(IndexRow(5, ModeKeys.EVAL, 1, "d", 1.0, 0))
     steps = opened(file_of(rows, seq=4)).steps
@@ -210,7 +210,7 @@ def test_steps_are_there_once_each() -> None:
     assert opened(file_of(rows)).step_range() == (2, 9)
 
 
-def test_columns_are_few_when_few_are_asked_for() -> None:
+def test_only_requested_columns_are_read() -> None:
     file = opened(file_of([row_of(0, value=1.0)]))
     assert file.table(["step", "value"]).column_names == ["step", "value"]
     assert file.table([]).num_columns == 0
@@ -249,12 +249,12 @@ def test_within_a_segment_the_later_position_wins() -> None:
     assert newest_rows(rows_to_table(rows, "w", 0))["value"].to_pylist() == [7.0]
 
 
-def test_of_equal_rows_the_last_stays() -> None:
+def test_last_of_equal_rows_is_kept() -> None:
     rows = [row_of(0, value=1.0), row_of(0, value=2.0)]
     assert newest_rows(rows_to_table(rows, "w", 0))["value"].to_pylist() == [2.0]
 
 
-def test_workers_steps_and_tensors_are_told_apart() -> None:
+def test_rows_of_other_workers_steps_and_tensors_are_kept() -> None:
     rows = [row_of(step, name) for step in (0, 1) for name in ("a", "b")]
     table = pa.concat_tables([rows_to_table(rows, worker, 0) for worker in ("w1", "w0")])
     found = newest_rows(pa.concat_tables([table, table])).to_pylist()
@@ -266,7 +266,7 @@ def test_workers_steps_and_tensors_are_told_apart() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from("aäb"), st.integers(0, 3), st.integers(0, 3)), max_size=15)
 )
-def test_newest_rows_is_what_it_says(places: list[tuple[str, int, int]]) -> None:
+def test_newest_rows_matches_a_plain_implementation(places: list[tuple[str, int, int]]) -> None:
     tables = [
         rows_to_table([row_of(step, name, value=float(number))], "w", seq)
         for number, (name, step, seq) in enumerate(places)
@@ -299,7 +299,7 @@ def test_pyarrow_and_duckdb_read_a_run_as_one_table(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "index").num_rows == 3
 
 
-def test_duckdb_tells_nan_from_null(tmp_path: Path) -> None:
+def test_duckdb_distinguishes_nan_from_null(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     path.write_bytes(file_of([row_of(0, value=math.nan), row_of(1), row_of(2, value=-math.inf)]))
     query = f"select step, isnan(value), value is null from '{path}' order by 1"
@@ -349,7 +349,7 @@ def test_every_byte_of_a_small_file_counts(part: int) -> None:
         damaged[location] ^= 1 << part
 
 
-def test_every_bit_of_the_seal_counts() -> None:
+def test_every_bit_of_the_checksum_footer_counts() -> None:
     start = ONE_ROW.rindex(b"crc32c:")
     damaged = bytearray(ONE_ROW)
     for bit in range(start * 8, len(ONE_ROW) * 8):
@@ -375,7 +375,7 @@ def test_random_bytes_of_a_large_file_count(monkeypatch: pytest.MonkeyPatch) -> 
     opened(bytes(damaged)).table()
 
 
-def test_a_check_of_all_finds_what_nobody_read() -> None:
+def test_check_all_finds_damage_in_unread_columns() -> None:
     metadata = pq.read_metadata(io.BytesIO(ONE_ROW))
     for leaf in range(metadata.num_columns):
         column = metadata.row_group(0).column(leaf)
@@ -392,7 +392,7 @@ def test_every_cut_is_found() -> None:
 
 
 @pytest.mark.parametrize("location", [0, 4, 100, -1000, -8, -4])
-def test_bytes_put_in_are_found(location: int) -> None:
+def test_inserted_bytes_are_found(location: int) -> None:
     assert_damaged(ONE_ROW[:location] + b"\0" + ONE_ROW[location:])
     assert_damaged(ONE_ROW + b"\0")
 
@@ -432,7 +432,7 @@ def unsealed_index() -> bytes:
     ],
     ids=["empty", "magic", "twice", "footer", "nothing", "text", "zeros", "parquet", "unsealed"],
 )
-def test_foreign_files(data: bytes) -> None:
+def test_other_files_are_rejected(data: bytes) -> None:
     assert_damaged(data)
 
 
@@ -443,12 +443,12 @@ def test_random_bytes(data: bytes) -> None:
     assert_damaged(data + struct.pack("<I4s", len(data), b"PAR1"))
 
 
-def test_a_file_that_is_gone() -> None:
+def test_deleted_file() -> None:
     with pytest.raises(KeyError):
         IndexFile(MemoryStore(), KEY, NAME, ColumnCache())
 
 
-def test_the_newest_row_speaks_for_its_step() -> None:
+def test_newest_row_determines_the_mode_step() -> None:
     old = [row_of(5, "a"), row_of(5, "b")]
     new = row_of(5, "b")
     new.mode_step = 2
@@ -457,7 +457,7 @@ def test_the_newest_row_speaks_for_its_step() -> None:
     assert (steps.step.tolist(), steps.mode_step.tolist(), steps.seq.tolist()) == ([5], [2], [1])
 
 
-def test_an_unknown_mode_is_named() -> None:
+def test_unknown_mode_is_reported() -> None:
     table = rows_to_table([row_of(0, "a")], "w", 0)
     mode = pa.array(["FOO"]).dictionary_encode()
     column = table.column_names.index("mode")

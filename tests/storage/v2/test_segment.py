@@ -88,7 +88,7 @@ def test_every_type_and_shape(store: Store, dtype: np.dtype[Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", NUMERIC, ids=str)
-def test_every_layout(store: Store, dtype: np.dtype[Any]) -> None:
+def test_every_memory_layout(store: Store, dtype: np.dtype[Any]) -> None:
     array = bits_of(dtype, 24).reshape(4, 6)
     arrays = [array.T, array[::2], array[:, 1:3], array[::-1], np.broadcast_to(array[0], (3, 6))]
     if dtype.kind in "iufc" and dtype.itemsize > 1:
@@ -144,7 +144,7 @@ def test_mapped_tensors_are_aligned_read_only_views(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", NUMERIC, ids=str)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_one_element_survives_somewhere(dtype: np.dtype[Any], data: st.DataObject) -> None:
+def test_scalar_value_is_exact_or_none(dtype: np.dtype[Any], data: st.DataObject) -> None:
     raw = data.draw(st.binary(min_size=dtype.itemsize, max_size=dtype.itemsize))
     if dtype == np.bool_:
         raw = bytes([raw[0] & 1])
@@ -224,7 +224,7 @@ def test_a_row(store: Store) -> None:
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_the_shape_of_one_element(store: Store, shape: tuple[int, ...]) -> None:
-    """A run of nothing but losses still knows their shape."""
+    """A run with only losses still has their shapes."""
     with RunWriter(store) as run:
         run.submit(StepBatch(0, ModeKeys.TRAIN, 0, [Entry("loss", np.full(shape, 0.5))]))
     reader = RunReader(store)
@@ -234,7 +234,7 @@ def test_the_shape_of_one_element(store: Store, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b:0", "ünï", "x" * 5000, "a\0b", ".."])
 @pytest.mark.parametrize("format", ["v1", "v2"])
-def test_odd_tensor_names(store: Store, name: str, format: str) -> None:
+def test_unusual_tensor_names(store: Store, name: str, format: str) -> None:
     with RunWriter(store, format=format) as run:
         run.submit(StepBatch(0, ModeKeys.TRAIN, 0, [Entry(name, np.arange(3.0))]))
     reader = RunReader(store)

@@ -112,7 +112,7 @@ def test_a_name_saved_twice_in_a_step_keeps_the_later(format: str) -> None:
     assert values_in(store) == {0: 3.0}
 
 
-def test_a_step_taken_up_again_keeps_the_later() -> None:
+def test_step_saved_again_keeps_the_later() -> None:
     store = MemoryStore()
     with closing(Publisher(store)) as run:
         run.add(batch_of(0, make_entry(1.0, "a"), make_entry(1.0)))
@@ -171,7 +171,7 @@ WORKERS += ["/job:worker/replica:0/task:1/device:GPU:3"]
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("location", ["memory", "local"])
-def test_workers_side_by_side(format: str, location: str, tmp_path: Path) -> None:
+def test_several_workers(format: str, location: str, tmp_path: Path) -> None:
     store: Store = MemoryStore() if location == "memory" else LocalStore(tmp_path)
     writers = [Publisher(store, worker, format=format) for worker in WORKERS]
     for step in range(3):
@@ -234,7 +234,7 @@ def test_an_event_file_without_index_is_not_overwritten(seq: int) -> None:
     assert values_in(store) == {0: 0.0}
 
 
-def test_another_workers_numbers_do_not_count() -> None:
+def test_sequence_numbers_are_per_worker() -> None:
     store = MemoryStore()
     with closing(Publisher(store, "b")) as run:
         for step in range(5):
@@ -258,7 +258,7 @@ def published(store: Store, steps: Iterable[int], **options: Any) -> Publisher:
     return run
 
 
-def test_close_joins_the_small_index_files() -> None:
+def test_close_merges_small_index_files() -> None:
     store = MemoryStore()
     run = published(store, range(2500, 2520))
     before = list(store.list("index/"))
@@ -269,7 +269,7 @@ def test_close_joins_the_small_index_files() -> None:
     assert values_in(store) == {step: float(step) for step in range(2500, 2520)}
 
 
-def test_a_reader_that_meets_old_and_new_takes_each_row_once() -> None:
+def test_reader_that_sees_old_and_new_files_reads_each_row_once() -> None:
     class Keeping(MemoryStore):
         def delete(self, key: str) -> None:
             raise OSError("not now")
@@ -323,7 +323,7 @@ def test_large_index_files_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> No
     assert values_in(store, "t8") == {0: 0.0, 2: 2.0, 4: 4.0, 5: 5.0, 6: 6.0}
 
 
-def test_compaction_keeps_to_its_own_worker() -> None:
+def test_compaction_is_limited_to_one_worker() -> None:
     store = MemoryStore()
     first, second = published(store, range(3)), published(store, range(3), worker="worker_1")
     first.close()

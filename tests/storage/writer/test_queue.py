@@ -328,7 +328,7 @@ def test_commands_are_still_taken_after_a_failure() -> None:
 
 
 @pytest.mark.parametrize("call", ["put", "execute", "close"])
-def test_no_call_waits_for_a_consumer_that_died(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_call_waits_for_a_dead_consumer(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("smdebug.storage.writer.queue._ALIVE_CHECK_SECONDS", 0.01)
     queue = make_queue(1)
     queue.put(batch_of(0))

@@ -128,7 +128,7 @@ def test_a_step_in_several_batches_is_never_seen_half(
 
 
 @pytest.mark.parametrize("seconds", [1e6, 1e10, math.inf])
-def test_a_long_time_to_wait(seconds: float) -> None:
+def test_large_flush_seconds(seconds: float) -> None:
     store = MemoryStore()
     run = RunWriter(store, flush_seconds=seconds)
     run.submit(batch_of(0))
@@ -151,7 +151,7 @@ CALLS: dict[str, Callable[[RunWriter], object]] = {
 
 
 def failed(text: str = "", format: str = "v2") -> tuple[FailingStore, RunWriter]:
-    """A writer whose store has already refused something."""
+    """A writer with a store that has already failed."""
     store = FailingStore(text)
     run = RunWriter(store, format=format, flush_seconds=1e6)
     run.submit(batch_of(0))
@@ -164,7 +164,7 @@ def failed(text: str = "", format: str = "v2") -> tuple[FailingStore, RunWriter]
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("text", ["events/", "index/"])
-def test_a_failure_is_met_by_the_next_call(format: str, call: str, text: str) -> None:
+def test_failure_is_raised_by_the_next_call(format: str, call: str, text: str) -> None:
     _, run = failed(text, format)
     error = outcome(lambda: CALLS[call](run))
     assert isinstance(error, WriteFailed)
@@ -181,7 +181,7 @@ def test_close_reports_a_failure_and_ends_the_thread(format: str) -> None:
     assert not run._thread.is_alive()
 
 
-def test_a_failure_that_only_close_meets() -> None:
+def test_failure_during_close() -> None:
     run = RunWriter(FailingStore("index/"))
     run.submit(batch_of(0))
     error = outcome(run.close)
@@ -313,7 +313,7 @@ def test_a_negative_step_is_refused_at_once(format: str) -> None:
         {"queue_bytes": True}, {"worker": "a" * 300},
     ],
 )  # fmt: skip
-def test_arguments_that_make_no_sense(options: dict[str, Any]) -> None:
+def test_invalid_writer_arguments(options: dict[str, Any]) -> None:
     with pytest.raises(SMDebugValueError):
         RunWriter(MemoryStore(), **options)
 

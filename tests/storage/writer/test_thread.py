@@ -86,7 +86,7 @@ def test_a_thread_that_cannot_be_started_is_a_failure(monkeypatch: pytest.Monkey
     assert isinstance(outcome(run.close), WriteFailed)
 
 
-def test_a_start_that_ctrl_c_cut_off_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_interrupted_by_ctrl_c_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(self: threading.Thread) -> None:
         raise KeyboardInterrupt
 

@@ -93,7 +93,7 @@ class CountingStore(MemoryStore):
 
 
 class BlockingStore(MemoryStore):
-    """Writes nothing until it is let go."""
+    """A store that writes nothing until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class FailingStore(MemoryStore):
 
 
 class Panic(BaseException):
-    """What a library in another language raises when it dies."""
+    """What a native library raises when it panics."""
 
 
 class Memory:

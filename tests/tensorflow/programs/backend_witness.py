@@ -89,7 +89,7 @@ class Witness(keras.callbacks.Callback):
 
 
 class Scenario:
-    """A training with or without the hook."""
+    """A training run with or without the hook."""
 
     def __init__(self, folder: Path, hooked: bool) -> None:
         self.folder, self.hooked = folder, hooked
@@ -142,7 +142,7 @@ def compiled(make: Callable[[], Any], optimizer: Any = None, **options: Any) -> 
 
 
 def inside(step: dict[str, Any], x: Any, y: Any) -> dict[str, Any]:
-    """What is inside of a step of `normed`, by PyTorch alone."""
+    """The tensors inside a step of `normed`, computed by PyTorch alone."""
     import torch
 
     names = ["kernel", "bias", "gamma", "beta", "mean", "variance", "kernel2", "bias2"]

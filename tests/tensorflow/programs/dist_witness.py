@@ -1,4 +1,4 @@
-"""What Keras itself says about a training, and what a test computes beside it."""
+"""What Keras itself reports about training, and what a test computes independently."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def parts_of(array: Any, replicas: int) -> list[Any]:
 
 
 def seen_inside(twin: Any, weights: Sequence[Any], x: Any, y: Any, mode: str, share: int) -> Any:
-    """What is inside of a step, computed by calling the layers of a model of our own.
+    """The tensors inside a step, computed by calling the layers of a separate model.
 
     Args:
         twin: a model like the one that is trained: layers one after the other.

@@ -1,6 +1,6 @@
 """Trains on two devices with a tape, and prints what the replicas had.
 
-Its argument is a directory. It trains inside of a function and outside of one, with a hook and
+Its argument is a directory. It trains inside and outside a function, with a hook and
 without.
 """
 

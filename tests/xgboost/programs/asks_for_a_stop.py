@@ -1,4 +1,4 @@
-"""Somebody who watches a run and has seen enough."""
+"""Another process that follows a run and requests a stop."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def child(hook: smd.Hook, path: Path) -> None:
 
 
 class Fork(TrainingCallback):
-    """Forks in the middle of a training."""
+    """Fork in the middle of training."""
 
     def __init__(self, hook: smd.Hook, path: Path) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A training that is killed after its last round, when everything has been published."""
+"""Training that is killed after its last round, when everything has been published."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One of two workers that train together: scenarios, one after the other, each with its tracker.
 
-Beside the run every worker leaves what XGBoost itself says: the model, and a file of numbers.
+Next to the run every worker writes what XGBoost itself reports: the model, and some numbers.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def columns_all(job: Job) -> None:
     plain(job, data, job.hook(include_workers="all", train_data=data, validation_data=data))
 
 
-# ---- scenarios that end by a stop: the rounds are more than anybody waits for
+# ---- scenarios that end by a stop: there are more rounds than a test can wait for
 
 MANY = 1_000_000
 
@@ -284,7 +284,7 @@ def second_closes_first(job: Job, tracker: dict[str, Any]) -> None:
         plain(job, own_matrix(job.rank), hook)
         if job.rank == 0:
             os.mkfifo(pipe)
-        # Everybody is told when it is there.
+        # All workers are notified when it exists.
         collective.broadcast("there", 0)
     if job.rank == 0:
         told = pipe.read_text(encoding="utf-8")

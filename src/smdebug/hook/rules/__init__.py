@@ -1,1 +1,1 @@
-"""The rules that a hook evaluates beside its job, and requests to stop it."""
+"""The rules that a hook evaluates during its job, and requests to stop it."""

@@ -46,7 +46,7 @@ class HookRules:
         steps: the steps of the job.
 
     Attributes:
-        request: why training has to stop; None while it goes on.
+        request: why training has to stop; None while it continues.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class HookRules:
 
     def _measure_rate(self) -> None:
         """Measure the steps per second: training may begin slowly, and pause."""
-        # Counts steps that took place, because their numbers may begin anywhere.
+        # Counts steps, because their numbers may start anywhere.
         now, begun = time.monotonic(), self._steps.begun
         then, before = self._measured
         # Too short a time says little.

@@ -136,9 +136,9 @@ class RuleThread:
             _log([] if self._runner is None else self._runner.look())
             self._failing = False
         except Exception:
-            # Training and saving go on; the next attempt may succeed, as with a store that is down.
+            # Training and saving continue; the next attempt may succeed.
             if not self._failing:
-                logger.exception("the rules cannot be evaluated at present; training goes on")
+                logger.exception("Cannot evaluate the rules at the moment; training continues")
             self._failing = True
         finally:
             self._lock.release()
@@ -170,7 +170,7 @@ class RuleThread:
                 if self._runner is None:
                     self._runner = self._open()
                 if self._runner is not None:
-                    # First: of a job that has ended the rules take what there is as complete.
+                    # First: for a finished job the rules treat all saved steps as complete.
                     self._wait_for_other_workers(self._runner.trial)
                     self.evaluate()
                     logger.info("%s", self._runner.finish())

@@ -73,6 +73,6 @@ class StopListener:
                         return
                 self._known.update(fresh)
             except Exception as error:
-                # Training goes on; the next poll may succeed.
+                # Training continues; the next poll may succeed.
                 message = "Cannot poll for stop requests in %s: %s"
                 self._warnings.warning("poll", message, self._store.url, error)

@@ -37,8 +37,6 @@ _MAX_ENTRIES, _MAX_BYTES, _MAX_STEPS = 1000, 16 << 20, 100_000
 # 0.1 % of the time, a stat of the directory slower than these seconds 1 %, and publishing
 # what precedes a checkpoint 10 %.
 _SCAN_PAUSE, _STAT_PAUSE, _RECORD_PAUSE, _SLOW_STAT = 1000, 100, 10, 1e-3
-# File systems round the times of files down by up to 10 ms.
-_CLOCK_TICK_NS = 10_000_000
 
 
 class CheckpointState(NamedTuple):
@@ -88,10 +86,10 @@ class CheckpointDirectory:
         self._files: dict[str, tuple[int, int]] = {}
         self._scan()
         self._next_check = self._next_record = 0.0
-        self._scanned = self._checked = time.time_ns()
+        self._checked = time.time_ns()
         self._stamp = self._modification_time()
-        # The moments between which the directory's modification time changed last.
-        self._change: tuple[int, int] | None = None
+        # The moment before which the directory has not changed; 0 where it has not changed at all.
+        self._changed_after = 0
         # The steps since the last scan.
         self._steps: deque[FinishedStep] = deque(maxlen=_MAX_STEPS)
 
@@ -109,9 +107,10 @@ class CheckpointDirectory:
                 data = file.read(_MAX_BYTES + 1)
             if len(data) > _MAX_BYTES:
                 raise ValueError(f"it has more than {_MAX_BYTES} bytes")
-            text = data.decode()
-            self._is_ours = not text.strip() or (text[:1] == "[" and f'"{_RUN}"' in text)
-            states = _decode(json.loads(text))
+            text = data.decode().strip()
+            self._is_ours = text in ("", "[]") or (text[0] == "[" and f'"{_RUN}"' in text)
+            entries = json.loads(text)
+            states = _decode(entries)
         except (OSError, ValueError, RecursionError) as error:
             logger.warning(
                 "Ignoring %s, which does not say at which step to resume: %s%s", path, error,
@@ -119,8 +118,7 @@ class CheckpointDirectory:
                 "not recorded: use another checkpoint directory",
             )  # fmt: skip
             return None
-        self._is_ours = True
-        self._entries = [_encode(state) for state in states]
+        self._entries = entries
         last = max(states, key=lambda state: state.step, default=None)
         if last is not None:
             self._training_run = last.training_run + 1
@@ -142,18 +140,21 @@ class CheckpointDirectory:
             return None
         stamp = self._modification_time()
         if stamp != self._stamp:
-            self._stamp, self._change = stamp, (self._checked, now)
+            self._stamp, self._changed_after = stamp, self._checked
         self._checked = now
         checked = time.perf_counter()
         took = checked - began
         self._next_check = checked + _STAT_PAUSE * took if took > _SLOW_STAT else 0.0
-        due = self._change is not None or checked >= self._next_scan
+        due = self._changed_after or checked >= self._next_scan
         if not at_end and (not due or checked < self._next_record):
             return None
-        moment = self._scan()
-        found = None if moment is None else self._step_at(moment)
+        moment, found = self._scan(), None
+        if moment is not None:
+            # The clock of a file system may be late by 10 ms.
+            moment = max(moment, self._changed_after)
+            found = next((each for each in self._steps if each.end > moment), self._steps[-1])
         self._steps.clear()
-        self._scanned, self._change = now, None
+        self._changed_after = 0
         return None if found is None or found.step < 0 else found
 
     def record(
@@ -175,10 +176,13 @@ class CheckpointDirectory:
         began = time.perf_counter()
         publish()
         if self._is_ours and write:
-            state = CheckpointState(
-                found.step, dict(mode_steps), found.last_saved_step, self._training_run
-            )
-            self._entries = [*self._entries, _encode(state)][-_MAX_ENTRIES:]
+            entry = {
+                _RUN: self._training_run,
+                _SAVED: found.last_saved_step,
+                _SEEN: found.step,
+                _MODE_STEPS: {mode.name: step for mode, step in mode_steps.items()},
+            }
+            self._entries = [*self._entries, entry][-_MAX_ENTRIES:]
             try:
                 temporary = self._path / _TEMPORARY_NAME
                 temporary.write_text(json.dumps(self._entries), encoding="utf-8")
@@ -192,9 +196,9 @@ class CheckpointDirectory:
         self._next_record = ended + _RECORD_PAUSE * (ended - began)
 
     def rewind(self, step: int) -> None:
-        """Forget checkpoints after a step: the job has gone back to it."""
+        """Drop checkpoints after a step: the job has gone back to it."""
         self._steps.clear()
-        self._change = None
+        self._changed_after = 0
         self._entries = [entry for entry in self._entries if entry[_SEEN] <= step]
 
     def _modification_time(self) -> int:
@@ -230,31 +234,6 @@ class CheckpointDirectory:
         if not self._files or (not newest and len(self._files) == len(known)):
             return None
         return newest or time.time_ns()
-
-    def _step_at(self, moment: int) -> FinishedStep:
-        """Return the step that was under way at a moment, by the clock of the file system."""
-        latest = moment + _CLOCK_TICK_NS
-        if self._change is not None and moment <= self._change[1]:
-            moment, latest = max(moment, self._change[0]), min(latest, self._change[1])
-        start, possible = self._scanned, []
-        for each in self._steps:
-            if each.end > moment and start < latest:
-                possible.append((each.end - start, each))
-            start = each.end
-        if not possible:
-            return self._steps[-1]
-        # Among steps too short for that clock, writing a checkpoint makes one the longest.
-        duration, first = possible[0]
-        return first if duration > _CLOCK_TICK_NS else max(possible, key=lambda each: each[0])[1]
-
-
-def _encode(state: CheckpointState) -> dict[str, Any]:
-    return {
-        _RUN: state.training_run,
-        _SAVED: state.last_saved_step,
-        _SEEN: state.step,
-        _MODE_STEPS: {mode.name: step for mode, step in state.mode_steps.items()},
-    }
 
 
 def _decode(entries: object) -> list[CheckpointState]:

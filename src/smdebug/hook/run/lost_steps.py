@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ class LostSteps:
 
     Attributes:
         count: how many there are.
+        last: the one that was added last; -1 without any.
 
     Example:
         >>> print(LostSteps([3, 4, 5, 8, 10, 20, 30, 40]))
@@ -27,41 +29,45 @@ class LostSteps:
 
     def __init__(self, steps: Iterable[int] = ()) -> None:
         self._ranges: list[range] = []
-        self._last = -1
+        self.last = -1
         self.count = 0
         for step in sorted(set(steps)):
             self.add(step)
 
     def add(self, step: int) -> None:
         """Add a step, unless it is the one that was added last."""
-        if step != self._last:
+        if step != self.last:
             self.count += 1
-            self._last = step
+            self.last = step
             if len(self._ranges) < _MAX_KEPT:
-                self._append(range(step, step + 1))
+                self._extend_ranges(step)
 
     def union(self, steps: Iterable[int]) -> LostSteps:
         """Return these steps and others, each once."""
-        others = LostSteps(step for step in steps if not any(step in own for own in self._ranges))
+        others = sorted({step for step in steps if step not in self})
         union = LostSteps()
-        union.count = self.count + others.count
-        union._last = max(self._last, others._last)
-        for each in sorted([*self._ranges, *others._ranges], key=lambda own: own[0]):
-            union._append(each)
+        for step in heapq.merge(*self._ranges, others):
+            union.add(step)
+        # Not all steps without a pattern are kept.
+        union.count, union.last = self.count + len(others), max(self.last, union.last)
         return union
 
-    def _append(self, steps: range) -> None:
-        """Add a range, as a part of the last one where it continues it."""
-        last = self._ranges.pop() if self._ranges else range(0)
-        stride = steps[0] - last[-1] if last else 0
-        if len(last) == 2 and stride != last.step:
-            # Two steps are not a pattern yet; the second may be the first of one.
-            self._ranges.append(last[:1])
-            last = last[1:]
-        if stride > 0 and all(len(each) == 1 or each.step == stride for each in (last, steps)):
-            self._ranges.append(range(last[0], steps[-1] + 1, stride))
-        else:
-            self._ranges += [last, steps] if last else [steps]
+    def _extend_ranges(self, step: int) -> None:
+        if self._ranges:
+            last = self._ranges.pop()
+            stride = step - last[-1]
+            if len(last) == 2 and stride != last.step:
+                # Two steps are not a pattern yet; the second may be the first of one.
+                self._ranges.append(last[:1])
+                last = last[1:]
+            if stride > 0 and (len(last) == 1 or stride == last.step):
+                self._ranges.append(range(last[0], step + 1, stride))
+                return
+            self._ranges.append(last)
+        self._ranges.append(range(step, step + 1))
+
+    def __contains__(self, step: int) -> bool:
+        return any(step in own for own in self._ranges)
 
     def __iter__(self) -> Iterator[int]:
         for each in self._ranges:
@@ -78,5 +84,5 @@ class LostSteps:
                 by = f" by {each.step}" if each.step > 1 else ""
                 parts.append(f"{each[0]} to {each[-1]}{by}")
         if len(self._ranges) > _MAX_SHOWN:
-            parts.append(f"and more up to {self._last}")
+            parts.append(f"and more up to {self.last}")
         return ", ".join(parts)

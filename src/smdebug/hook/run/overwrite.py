@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("smdebug.hook")
 
-# How long a worker waits for the chief worker to delete the old run, and between two looks at it.
+# How long a worker waits for the chief worker to delete the old run, and between two checks.
 _PATIENCE, _PAUSE = 300.0, 0.1
 
 
@@ -57,7 +57,7 @@ def overwrite_run(store: Store, out_dir: str, worker: Worker) -> None:
             f"Cannot overwrite {out_dir}: the run there has no end marker, so another process may "
             "be writing to it. Use another out_dir, delete it, or pass resume=True to continue it."
         )
-    # Other processes wait for a lock of this kind: a worker that does not know its rank yet takes
+    # Other processes wait for a lock of this kind: a worker without a known rank takes
     # itself for the chief worker.
     lock = WriterLock(store, worker.name, compacting=True)
     lock.take()
@@ -91,7 +91,7 @@ def _run_files(store: Store, live: set[str]) -> Iterator[Iterator[str]]:
 
 
 def _wait_for_chief(store: Store, out_dir: str, worker: str) -> None:
-    keys = {END_KEY, *(collections_key(worker, classic) for classic in (False, True))}
+    keys = {END_KEY, *(collections_key(worker, v1) for v1 in (False, True))}
     begin = time.monotonic()
     waits = False
     while any(_holds(store, key) for key in keys):

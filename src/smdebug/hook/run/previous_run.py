@@ -127,7 +127,7 @@ def previous_tensor_names(store: Store, worker: str) -> Iterator[tuple[str, str]
         store: where the run is.
         worker: the worker that saved them.
     """
-    for key in sorted({collections_key(worker, classic) for classic in (False, True)}):
+    for key in sorted({collections_key(worker, v1) for v1 in (False, True)}):
         try:
             content = decode_collections(read_json_text(store, key), key).content
             earlier = CollectionManager.from_json_dict(content)

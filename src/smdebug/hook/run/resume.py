@@ -1,4 +1,4 @@
-"""Resuming an interrupted job: after a checkpoint, after the last saved step, or where told to."""
+"""Resume an interrupted job: after a checkpoint, the last saved step, or `hook.step`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from smdebug.config.options import HookOptions
     from smdebug.hook.run.checkpoints import CheckpointState
     from smdebug.hook.steps import StepCounter
+    from smdebug.hook.worker import Worker
     from smdebug.storage.stores.base import Store
 
 logger = logging.getLogger("smdebug.hook")
@@ -38,7 +39,7 @@ class Resume:
         self._format = options.format
         self._store = store
         self._steps = steps
-        self._restored: tuple[str, int] | None = None
+        self._restored: Worker | None = None
         self._set_by_user = False
         # Kept until the first step begins: a long run of many workers is large.
         self._previous: PreviousRun | None = None
@@ -58,21 +59,17 @@ class Resume:
         """Whether the run may be that of an earlier job."""
         return self._requested or self._set_by_user or self._state is not None
 
-    def restore(self, worker: str, workers: int) -> int | None:
+    def restore(self, worker: Worker) -> int | None:
         """Set the steps to those of the earlier job.
-
-        Args:
-            worker: the name of this worker.
-            workers: how many the job has.
 
         Returns:
             The last step at which something was saved.
 
         Raises:
             SMDebugRuntimeError: the run cannot be read.
-            SMDebugValueError: it cannot be resumed in the format that was asked for.
+            SMDebugValueError: it cannot be resumed in the requested format.
         """
-        self._restored = (worker, workers)
+        self._restored = worker
         steps, state = self._steps, self._state
         if state is not None:
             steps.history = StepHistory.from_counts(state.step, state.mode_steps)
@@ -81,7 +78,7 @@ class Resume:
             return state.last_saved_step
         if not self._requested:
             return None
-        previous = self._previous_run(worker)
+        previous = self._previous_run(worker.name)
         if self._format == "v1" and previous.format == "v2":
             # Readers take the rows of v2 files before those of v1 files.
             raise SMDebugValueError(
@@ -89,19 +86,19 @@ class Resume:
                 'is "v2"; omit the format'
             )
         steps.history = previous.history()
-        last = previous.last_step(workers)
+        last = previous.last_step(worker.workers)
         if last >= 0:
             steps.go_to(last)
             logger.info("Resuming after step %d, the last one in the run", last)
         return previous.last_saved_step(last)
 
-    def must_restore(self, worker: str, workers: int) -> bool:
+    def must_restore(self, worker: Worker) -> bool:
         """Whether the worker has turned out to be another one than was restored."""
         from_run = self._requested and self._state is None and not self._set_by_user
-        return from_run and self._restored != (worker, workers)
+        return from_run and self._restored != worker
 
     def go_to(self, number: int, worker: str) -> int | None:
-        """Make a step the last one, because the user said so.
+        """Make a step the last one, as the user sets `hook.step`.
 
         Returns:
             The last step up to it at which an earlier job saved something, if that is known.
@@ -118,7 +115,7 @@ class Resume:
             previous = self._previous_run(worker)
             if fresh and previous.format is not None:
                 steps.history = previous.history()
-            elif not fresh:
+            else:
                 steps.history.prepend(previous.history())
             saved = previous.last_saved_step(number)
         steps.go_to(number)
@@ -138,7 +135,7 @@ class Resume:
     # ---- checkpoints
 
     def ready(self, writes: bool, writes_metadata: bool) -> None:
-        """Say, before the first step, what this process does about checkpoints.
+        """Configure, before the first step, what this process does about checkpoints.
 
         Args:
             writes: it writes to the run, and publishes before a checkpoint is recorded.

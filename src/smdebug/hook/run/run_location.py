@@ -45,7 +45,7 @@ def require_free(store: Store, options: HookOptions, out_dir: str, worker: Worke
         worker: the worker that is to write.
 
     Returns:
-        Whether there is an interrupted run, whose end marker does not end it.
+        Whether there is an interrupted run, which has an end marker and can be continued.
 
     Raises:
         SMDebugRuntimeError: the worker has finished a run there, or a live process writes to it.
@@ -65,7 +65,7 @@ def require_free(store: Store, options: HookOptions, out_dir: str, worker: Worke
     mark = EndMarker.of(store)
     if mark is not None and mark.interrupted:
         return True
-    if any(_holds(store, collections_key(worker.name, classic)) for classic in (False, True)):
+    if any(_holds(store, collections_key(worker.name, v1)) for v1 in (False, True)):
         raise SMDebugRuntimeError(
             f"{out_dir} already contains a finished run. Use another out_dir, pass overwrite=True "
             "to replace it, or resume=True to continue it."

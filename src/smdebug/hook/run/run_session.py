@@ -1,4 +1,4 @@
-"""The run that a hook writes to: where it is, who writes, and the step it continues after."""
+"""The run that a hook writes to: its location, its worker, and the step it continues after."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class RunSession:
         writes = not self._options.dry_run and self._is_writer(worker)
         if writes:
             self._was_interrupted = require_free(self.store, self._options, self.out_dir, worker)
-        saved = self.resume.restore(worker.name, worker.workers)
+        saved = self.resume.restore(worker)
         if writes:
             # Now, and not in the middle of the first steps.
             warm_up()
@@ -91,7 +91,7 @@ class RunSession:
         """Open the run for writing.
 
         Args:
-            worker: this worker; it may know only now which one it is.
+            worker: this worker; its rank may be known only now.
             open_output: opens what it writes to.
             collections: get the tensors that an earlier job saved.
             saved: gets the last step that an earlier job saved.
@@ -100,8 +100,8 @@ class RunSession:
         self._reopens = (self._options.resume or self._was_interrupted) and worker.chief
         workers = worker.workers if self._options.include_workers == "all" else 1
         collections.manager.set_num_workers(workers)
-        if self.resume.must_restore(worker.name, worker.workers):
-            saved.last = self.resume.restore(worker.name, worker.workers)
+        if self.resume.must_restore(worker):
+            saved.last = self.resume.restore(worker)
         if self.output is None:
             self.output = self.last_output = open_output(worker.name)
         if self.resume.continues and self.writes and not self._options.dry_run:

@@ -26,7 +26,7 @@ class SavedSteps:
         self.last: int | None = None
         self._last_of: dict[ModeKeys, int] = {}
         self._count = 0
-        # Steps that were not handed over; the output knows which of the others are lost.
+        # Steps that were not handed over; the output has the other lost ones.
         self._lost = LostSteps()
 
     def add(self, step: Step) -> None:
@@ -37,7 +37,7 @@ class SavedSteps:
         self.last = max(step.number, self.last or 0)
 
     def go_to(self, number: int, earlier: int | None) -> None:
-        """Forget steps after one that the user went back to.
+        """Drop steps after one that the user went back to.
 
         Args:
             number: that step.
@@ -72,4 +72,4 @@ class SavedSteps:
         if failed:
             unpublished = () if output is None else output.lost_steps()
             stats.saved_steps = max(self._count - len(unpublished), 0)
-            stats.lost_steps = self.lost(output).count
+            stats.lost_steps = self._lost.count + sum(s not in self._lost for s in unpublished)

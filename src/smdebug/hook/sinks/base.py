@@ -1,4 +1,4 @@
-"""What is told of the steps of a run besides the run itself: the contract of it."""
+"""The protocol of destinations that receive steps in addition to the run."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 class StepSink(Protocol):
-    """Is told of every batch, on the writer's thread.
+    """Receives every batch, on the writer thread.
 
-    One that fails says so and is silent from then on: the run matters more.
+    A sink that fails logs the error and ignores all further batches; the run is not affected.
     """
 
     def take(self, batch: StepBatch, requests: Mapping[str, SaveRequest]) -> None:
-        """Takes what it requests of a batch.
+        """Write the tensors of a batch that this sink needs.
 
         Args:
             batch: tensors of one step.
-            requests: for each tensor, by name, what is saved of it and who asked for that.
+            requests: what is saved of each tensor, by name, with its collections.
         """
 
     def flush(self) -> None:
-        """Publishes what waits."""
+        """Publish pending data."""
 
     def close(self) -> None:
-        """Is told that nothing more will come."""
+        """Publish pending data and close; no more batches will come."""

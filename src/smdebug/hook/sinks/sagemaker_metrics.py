@@ -1,4 +1,4 @@
-"""The metrics file of a SageMaker job: one JSON object a line, which the platform reads."""
+"""The metrics file of a SageMaker job: one JSON object per line, which the platform reads."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ logger = logging.getLogger("smdebug.hook")
 class SagemakerMetricsFile:
     """Writes losses, metrics, and scalars saved with `sm_metric=True`, as they come.
 
-    A tensor counts with its mean. What is not finite is left out: the platform takes no such
-    number.
+    The value of a tensor is its mean. Non-finite values are skipped: the platform does not accept
+    them.
 
     Args:
         directory: where the platform looks for the file.
@@ -37,7 +37,7 @@ class SagemakerMetricsFile:
         self._failed = False
 
     def take(self, batch: StepBatch, requests: Mapping[str, SaveRequest]) -> None:
-        """Adds the metrics of a batch to the file."""
+        """Append the metrics of a batch to the file."""
         names = {name for name, request in requests.items() if _is_metric(request)}
         if not names or self._failed:
             return
@@ -50,15 +50,13 @@ class SagemakerMetricsFile:
                 file.write("".join(lines))
         except OSError as error:
             self._failed = True
-            logger.warning(
-                "metrics are not handed to SageMaker any more, the run is saved as ever: %s", error
-            )
+            logger.warning("Stopped writing SageMaker metrics; the run is not affected: %s", error)
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: there is no pending data."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 def _is_metric(request: SaveRequest) -> bool:
@@ -78,7 +76,7 @@ def _lines(entry: Entry, batch: StepBatch) -> Iterator[str]:
 
 
 def _number(entry: Entry) -> float | None:
-    """The mean of a tensor; None for text, and for what has no numbers."""
+    """Return the mean of a tensor; None for strings and for tensors without elements."""
     if entry.value is None:
         return entry.reductions.get("mean")
     if entry.value.dtype.kind in "USOc" or not entry.value.size:

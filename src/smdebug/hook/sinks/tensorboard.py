@@ -1,4 +1,4 @@
-"""TensorBoard files beside a run: its scalars and histograms, while it is saved."""
+"""TensorBoard files of a run: scalars and histograms, written while it is saved."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ logger = logging.getLogger("smdebug.hook")
 
 
 class TensorboardSink:
-    """Writes what TensorBoard shows, beside a run.
+    """Writes scalars and histograms of a run for TensorBoard.
 
     Args:
         directory: a directory or a URL; each mode gets a directory in it.
-        worker: the worker, where it is not the first one: its files stand apart.
+        worker: the worker if it is not the first one, which has separate files.
     """
 
     def __init__(self, directory: str, worker: str | None = None) -> None:
@@ -31,7 +31,7 @@ class TensorboardSink:
         self._failed = False
 
     def take(self, batch: StepBatch, requests: Mapping[str, SaveRequest]) -> None:
-        """Writes the scalars and histograms of a batch."""
+        """Write the scalars and histograms of a batch."""
         if self._failed:
             return
         events = [event for entry in batch.all_entries() if entry.name in requests
@@ -40,12 +40,12 @@ class TensorboardSink:
             self._try(lambda: self._files.write(batch.mode, batch.step, batch.time, events))
 
     def flush(self) -> None:
-        """Publishes what waits."""
+        """Publish pending data."""
         if not self._failed:
             self._try(self._files.flush)
 
     def close(self) -> None:
-        """Publishes what waits and lets the files go."""
+        """Publish pending data and close the files."""
         self._try(self._files.close)
 
     def _try(self, work: Callable[[], None]) -> None:
@@ -53,9 +53,7 @@ class TensorboardSink:
             work()
         except Exception as error:
             self._failed = True
-            logger.warning(
-                "TensorBoard files are not written any more, the run is saved as ever: %s", error
-            )
+            logger.warning("Stopped writing TensorBoard files; the run is not affected: %s", error)
 
 
 def _events(entry: Entry, request: SaveRequest, batch: StepBatch) -> Iterator[list[Buffer]]:

@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 _BOARD_PREFIX = "tensorboard/"
 _PAGES_PREFIX = "reports/"
-# The first one is of smdebug 1.0. Their content is not read.
+# The first one is written by smdebug 1.0. Their content is not read.
 _MARKS = re.compile(rf"^(claim\.smd|{LOCKS_PREFIX}[^/]+\.lock)$")
-_CUT_BOARD = "TensorBoard files whose last record is not whole (yet): the run is not finished"
+_CUT_BOARD = "TensorBoard files with an incomplete last record: the run is not finished"
 
 
 class FileCheck:
     """Checks files that are neither index nor event files.
 
     Args:
-        store: where the run is kept.
-        report: where to say what was found.
+        store: where the run is.
+        report: receives the problems.
 
     Attributes:
-        workers: who has a collections file.
-        promised: how many workers the collections files speak of.
+        workers: the workers that have a collections file.
+        promised: how many workers the run has, according to the collections files.
     """
 
     def __init__(self, store: Store, report: CheckReport) -> None:
@@ -56,10 +56,10 @@ class FileCheck:
         ]
 
     def check(self, key: str) -> bool:
-        """Checks a file; False when it is none of a run.
+        """Check a file; return False if it does not belong to a run.
 
         Raises:
-            KeyError: it is gone.
+            KeyError: it does not exist.
             IndexReaderException: it is damaged.
         """
         for prefix, ending, check in self._kinds:
@@ -75,7 +75,7 @@ class FileCheck:
         content = decode_collections(self._read(key), key).content
         collections = content.get("collections")
         if not isinstance(collections, dict):
-            raise IndexReaderException("no collections are in it")
+            raise IndexReaderException("it has no collections")
         for name, collection in collections.items():
             names = collection.get("tensor_names", []) if isinstance(collection, dict) else None
             if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
@@ -96,8 +96,8 @@ class FileCheck:
         content = read_small(self._store, key)
         if EndMarker.decode(content) is None:
             raise IndexReaderException(
-                "expected nothing, or the time of the end and whether it came from outside, got "
-                f"{content!r}"
+                "expected an empty file, or the time of the end and whether it was interrupted, "
+                f"got {content!r}"
             )
         self._report.bytes += len(content)
 
@@ -108,7 +108,7 @@ class FileCheck:
             raise IndexReaderException(f"not a page: {error}") from error
         self._report.bytes += len(text.encode())
         if not text.rstrip().endswith("</html>"):
-            raise IndexReaderException("the page is cut off")
+            raise IndexReaderException("the page is truncated")
 
     def _board(self, key: str) -> None:
         for record in scan_records(ChunkedFile(self._store, key)):

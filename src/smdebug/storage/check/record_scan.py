@@ -9,9 +9,9 @@ import crc32c
 
 from smdebug.exceptions import DataCorrupted
 from smdebug.storage.format.records import (
-    CLASSIC_FOOTER,
     HEADER_SIZE,
     OVERHEAD,
+    V1_FOOTER,
     mask,
     payload_length,
 )
@@ -49,7 +49,7 @@ class ChunkedFile:
         key: its key.
 
     Raises:
-        KeyError: it is not there.
+        KeyError: it does not exist.
     """
 
     def __init__(self, store: Store, key: str) -> None:
@@ -81,18 +81,18 @@ class ChunkedFile:
 
 
 def scan_records(
-    file: ChunkedFile, start: int = 0, end: int | None = None, classic: bool = False
+    file: ChunkedFile, start: int = 0, end: int | None = None, v1: bool = False
 ) -> Iterator[Scanned]:
     """Scan the records of a range of a file.
 
-    A damaged payload is passed over. Behind a damaged header nobody knows where the next record
-    begins: it ends there.
+    A damaged payload is skipped. The scan ends at a damaged header, because the start of the next
+    record is unknown.
 
     Args:
         file: the file.
         start: where a record starts.
         end: where the range ends; the end of the file when None.
-        classic: accept the constant footer of format v1.
+        v1: accept the constant footer of format v1.
     """
     offset = start
     while end is None or offset < end:
@@ -107,19 +107,19 @@ def scan_records(
         except DataCorrupted as error:
             yield Scanned(offset, _rest(file, offset, end), error.message)
             return
-        behind = offset + OVERHEAD + length
-        foot = file.read(behind - 4, 4)
-        if len(foot) < 4 or (end is not None and behind > end):
+        after_record = offset + OVERHEAD + length
+        foot = file.read(after_record - 4, 4)
+        if len(foot) < 4 or (end is not None and after_record > end):
             yield Scanned(
                 offset, _rest(file, offset, end), "file ends inside a record", len(foot) < 4
             )
             return
         (stored,) = struct.unpack("<I", foot)
-        sound = classic and stored == CLASSIC_FOOTER
+        sound = v1 and stored == V1_FOOTER
         sound = sound or stored == mask(file.checksum(offset + HEADER_SIZE, length))
         wrong = None if sound else "record payload fails its checksum"
-        yield Scanned(offset, behind - offset, wrong)
-        offset = behind
+        yield Scanned(offset, after_record - offset, wrong)
+        offset = after_record
 
 
 def _rest(file: ChunkedFile, offset: int, end: int | None) -> int:

@@ -16,12 +16,12 @@ class CheckError:
 
     Attributes:
         file: the key of the file in the run.
-        what: what is wrong, in words.
+        what: what is wrong.
         offset: where in the file, in bytes.
         row: which row of an index file, counted from 0.
-        tensor: the tensor that is concerned, when that is known.
+        tensor: the affected tensor, if known.
         step: its global step.
-        worker: who saved it.
+        worker: the worker that saved it.
     """
 
     file: str
@@ -38,10 +38,10 @@ class CheckNote:
     """Something worth knowing that is not an error.
 
     Attributes:
-        what: what it is, in words.
+        what: a description.
         count: how many there are.
         bytes: their size; None if unknown.
-        files: some of the files it is about.
+        files: some of the affected files.
     """
 
     what: str
@@ -55,9 +55,9 @@ class CheckReport:
     """Result of a check of a run.
 
     Attributes:
-        damages: what is damaged; the first 10,000 of them.
-        damaged: how many damages there are in all.
-        remarks: what is worth knowing beside.
+        damages: the errors; the first 10,000 of them.
+        damaged: how many errors there are in total.
+        remarks: the notes.
         files: how many files were checked.
         rows: how many rows of index files.
         records: how many records of event and TensorBoard files.

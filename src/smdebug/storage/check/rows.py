@@ -14,7 +14,7 @@ from smdebug.storage.format.keys import IndexName, parse_event_seq
 from smdebug.storage.raw_tensors import RawReader, RecordLocation, record_locations
 from smdebug.storage.run_id import RunIds
 from smdebug.storage.segment_summary import one_array
-from smdebug.storage.v1.index import V1Step, checked_json, parse_classic
+from smdebug.storage.v1.index import V1Step, checked_json, parse_v1_step
 from smdebug.storage.v2.index_file import ColumnCache, IndexFile
 from smdebug.storage.v2.row_checks import CHECKED_COLUMNS, wrong_rows
 
@@ -32,7 +32,7 @@ _MAX_ROWS, _MAX_BYTES = 4096, 64 << 20
 # No file is longer: a larger offset is a damaged number.
 _MAX_OFFSET = 1 << 50
 _MODE_NAMES: dict[str | None, str] = {str(mode.value): mode.name for mode in ModeKeys}
-_CLASSIC_KEYS = {"meta", "tensor_payload", "shape_payload", "origin", "crc32c"}
+_V1_KEYS = {"meta", "tensor_payload", "shape_payload", "origin", "crc32c"}
 _NO_CHECKSUM = (
     "index files without checksums, as smdebug 1.0 writes them; only framing, names and steps of "
     "their records can be checked"
@@ -158,17 +158,17 @@ class RowCheck:
 
     # ---- format v1
 
-    def check_classic(self, key: str, name: IndexName, data: bytes) -> None:
+    def check_v1(self, key: str, name: IndexName, data: bytes) -> None:
         """Check an index file of format v1 and the records it names."""
         report = self._report
         report.bytes += len(data)
         try:
             content = checked_json(data, key)
-            step = parse_classic(data, key, name)
+            step = parse_v1_step(data, key, name)
         except SMDebugError as error:
             report.add(key, _message(error, key), step=name.step, worker=name.worker)
             return
-        strange = sorted(set(content) - _CLASSIC_KEYS)
+        strange = sorted(set(content) - _V1_KEYS)
         if strange:
             # The name of the checksum itself may be damaged.
             report.add(key, f"unknown key {strange[0]!r}", step=name.step, worker=name.worker)
@@ -317,7 +317,7 @@ def _contradiction(expected: ExpectedRecord, event: Event) -> tuple[str, Any, An
         pairs.append(("mode step", mode_step, str(expected.mode_step)))
     if expected.dtype is not None:
         held = dtype_name(value.tensor.dtype)
-        # A record cannot tell bytes from text.
+        # A record does not distinguish bytes from strings.
         text = {held, expected.dtype} <= {"str", "bytes"}
         pairs.append(("dtype", expected.dtype if text else held, expected.dtype))
     if expected.shape is not None:

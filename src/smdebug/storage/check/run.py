@@ -122,11 +122,11 @@ class _Check:
         for key, name in named:
             if name.seq is not None:
                 self._guarded(key, partial(self._rows.check_file, name=name))
-        classic = [item for item in named if item[1].seq is None]
-        for begin in range(0, len(classic), _TOGETHER):
-            part = classic[begin : begin + _TOGETHER]
+        v1_files = [item for item in named if item[1].seq is None]
+        for begin in range(0, len(v1_files), _TOGETHER):
+            part = v1_files[begin : begin + _TOGETHER]
             for (key, name), data in zip(part, self._fetched(part), strict=True):
-                self._guarded(key, partial(self._check_classic, name=name, data=data))
+                self._guarded(key, partial(self._check_v1, name=name, data=data))
         return self._total < before
 
     def _fetched(self, items: list[tuple[str, IndexName]]) -> list[bytes | Exception]:
@@ -140,22 +140,22 @@ class _Check:
 
         return each(self._store, read, items)
 
-    def _check_classic(self, key: str, name: IndexName, data: bytes | Exception) -> None:
+    def _check_v1(self, key: str, name: IndexName, data: bytes | Exception) -> None:
         if isinstance(data, Exception):
             raise data
         # A step that was saved again has an empty marker file with its index file.
         if not name.attempt:
-            self._rows.check_classic(key, name, data)
+            self._rows.check_v1(key, name, data)
         elif data:
             self.report.add(key, "the file must be empty", step=name.step, worker=name.worker)
 
     # ---- event files
 
     def _check_events(self, key: str) -> None:
-        classic = event_format(key) == "v1"
+        v1 = event_format(key) == "v1"
         file = ChunkedFile(self._store, key)
         for start, end in self._rows.gaps(key):
-            for record in scan_records(file, start, end, classic):
+            for record in scan_records(file, start, end, v1):
                 if record.wrong is not None:
                     what = f"{record.wrong}; no row names it"
                     self.report.add(key, what, offset=record.offset)

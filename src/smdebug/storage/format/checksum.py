@@ -1,6 +1,6 @@
 """Checksums of whole files: as a JSON footer, in a Parquet footer, or in the file name.
 
-All of them are CRC32C, and docs/formats.md describes their bytes. Each can be told from a missing
+All of them are CRC32C; docs/formats.md describes their encoding. A missing checksum is not a wrong
 one, because files of smdebug 1.0 have none.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from smdebug.storage.stores.base import Buffer
 
-# The key of the Parquet metadata whose value has the checksums of a file.
+# The key of the Parquet metadata that has the checksums of a file.
 PARQUET_KEY = b"smdebug.seal"
 _DIGITS = 8
 
@@ -125,7 +125,7 @@ def checksummed_name(
 ) -> str:
     """Return a new key for a file, with a checksum of the key, the run and the content.
 
-    Names sort by time, a random part keeps programs that write at once apart, and the checksum
+    Names sort by time, a random part makes names of concurrent writers unique, and the checksum
     comes last.
 
     Args:

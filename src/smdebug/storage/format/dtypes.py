@@ -107,7 +107,7 @@ def is_extended(dtype: np.dtype[Any]) -> bool:
     return dtype.name in _EXTENDED
 
 
-def for_classic(array: Array) -> Array:
+def widen_for_v1(array: Array) -> Array:
     """Convert types that format v1 lacks: bfloat16 and float8 become float32."""
     return array.astype(np.float32) if is_extended(array.dtype) else array
 

@@ -1,8 +1,7 @@
 """The Event message of TensorFlow: one tensor, scalar or file version, to bytes and back.
 
-Written by hand because a dependency on protobuf ties everybody who installs us to one version of
-it. Content is never copied: encoding returns the array's own memory among its chunks, decoding
-returns views.
+Encoded by hand, because a dependency on protobuf would tie users to one version of it. Content is
+never copied: encoding returns the array's own memory among its chunks, decoding returns views.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def encode_tensor(
     mode_step: int,
     wall_time: float,
     content_at: int | None = None,
-    classic: bool = False,
+    v1: bool = False,
 ) -> list[Buffer]:
     """Encode an event with one tensor.
 
@@ -77,16 +76,16 @@ def encode_tensor(
         mode: the mode of the step.
         mode_step: the step within its mode.
         wall_time: seconds since 1970.
-        content_at: where in the file the event will start; given, the content is aligned there,
-            and so is the end of the record.
-        classic: leave the type of strings unset, as format v1 does.
+        content_at: where in the file the event will start; if given, the content and the end of
+            the record are aligned.
+        v1: leave the type of strings unset, as format v1 does.
 
     Returns:
         The chunks of the event; the array's memory is one of them.
     """
     tag = bytes_field(1, name.encode())
     content, size = _content(array)
-    number = 0 if classic and is_string(array.dtype) else dtype_number(array.dtype)
+    number = 0 if v1 and is_string(array.dtype) else dtype_number(array.dtype)
     head = tensor_head(name, number, array.shape)
     if not is_string(array.dtype):
         head += b"\x22" + varint(size)
@@ -331,7 +330,7 @@ def _numbers(field_number: int, wire: int, item: Any) -> list[Any]:
             raise SMDebugValueError("numbers of an unknown kind")
         data = bytes(item)
         if len(data) % int(layout[2]):
-            raise SMDebugValueError("packed numbers are cut off")
+            raise SMDebugValueError("packed numbers are truncated")
         return list(np.frombuffer(data, layout))
     if wire == _VARINT:
         return [_signed(item)]
@@ -365,7 +364,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
             raise SMDebugValueError(f"field {number} has the unknown wire type {wire}")
         if size > len(data) - at:
             raise SMDebugValueError(
-                f"field {number} claims {size} bytes, {len(data) - at} are there"
+                f"field {number} declares {size} bytes, {len(data) - at} are left"
             )
         yield number, wire, data[at : at + size]
         at += size
@@ -381,7 +380,7 @@ def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    raise SMDebugValueError("a number is cut off")
+    raise SMDebugValueError("a number is truncated")
 
 
 def _signed(value: int) -> int:

@@ -34,7 +34,7 @@ _V1_EVENTS = re.compile(r"^events/\d{12}/(\d{12,18})_(.+?)(?:-\d{6,9})?\.tfevent
 _COLLECTIONS = re.compile(r"^collections/[^/]+/(.+)_collections\.json$")
 
 _DEVICE = re.compile(r"^/job:[A-Za-z0-9]+/replica:\d+/task:\d+/device:[A-Z]+:\d+$")
-_CLASSIC_DEVICE = re.compile(r"^_job-[A-Za-z0-9]+_replica-\d+_task-\d+_device-[A-Z]+-\d+$")
+_V1_DEVICE = re.compile(r"^_job-[A-Za-z0-9]+_replica-\d+_task-\d+_device-[A-Z]+-\d+$")
 
 
 class IndexName(NamedTuple):
@@ -53,8 +53,8 @@ class IndexName(NamedTuple):
     attempt: int = 0
 
 
-def collections_key(worker: str, classic: bool = False) -> str:
-    return f"{COLLECTIONS_FOLDER}/{_worker_text(worker, classic)}_collections.json"
+def collections_key(worker: str, v1: bool = False) -> str:
+    return f"{COLLECTIONS_FOLDER}/{_worker_text(worker, v1)}_collections.json"
 
 
 def event_key(step: int, seq: int, worker: str) -> str:
@@ -66,27 +66,27 @@ def index_key(step: int, seq: int, worker: str) -> str:
     return f"index/{folder}/{_step_text(step)}-{seq:06d}_{_worker_text(worker)}.parquet"
 
 
-def classic_event_key(step: int, worker: str, attempt: int = 0) -> str:
+def v1_event_key(step: int, worker: str, attempt: int = 0) -> str:
     """Return the event file of a v1 step; `attempt` counts how often it was saved again."""
     again = f"-{attempt:06d}" if attempt else ""
-    worker_text = _worker_text(worker, classic=True)
+    worker_text = _worker_text(worker, v1=True)
     return f"events/{_step_text(step)}/{_step_text(step)}_{worker_text}{again}.tfevents"
 
 
-def classic_index_key(step: int, worker: str) -> str:
+def v1_index_key(step: int, worker: str) -> str:
     folder = f"{step // _STEPS_PER_FOLDER:09d}"
-    return f"index/{folder}/{_step_text(step)}_{_worker_text(worker, classic=True)}.json"
+    return f"index/{folder}/{_step_text(step)}_{_worker_text(worker, v1=True)}.json"
 
 
-def classic_again_key(step: int, worker: str, attempt: int) -> str:
-    """Return the key of an empty file which marks that an index file of v1 was replaced.
+def v1_again_key(step: int, worker: str, attempt: int) -> str:
+    """Return the key of an empty file that marks a replaced v1 index file.
 
     smdebug 1.0 ignores files that end in neither `.json` nor `.csv`.
     """
-    return f"{classic_index_key(step, worker).removesuffix('.json')}-{attempt:06d}.again"
+    return f"{v1_index_key(step, worker).removesuffix('.json')}-{attempt:06d}.again"
 
 
-def classic_index_start(step: int) -> str:
+def v1_index_start(step: int) -> str:
     """Return a key that sorts before the index files of this and all later steps."""
     step = max(step, 0)
     return f"index/{step // _STEPS_PER_FOLDER:09d}/{_step_text(step)}"
@@ -124,17 +124,17 @@ def event_format(key: str) -> str | None:
     return "v1" if _V1_EVENTS.match(key) else None
 
 
-def classic_index_of(event_file: str) -> str | None:
-    """Return the v1 index file of an event file; None if that is not of format v1."""
+def v1_index_key_of(event_file: str) -> str | None:
+    """Return the v1 index file of an event file; None if it is not of format v1."""
     match = _V1_EVENTS.match(event_file)
     if match is None or _V2_EVENTS.match(event_file):
         return None
     return f"index/{int(match[1]) // _STEPS_PER_FOLDER:09d}/{match[1]}_{match[2]}.json"
 
 
-def is_event_file_of(event_file: str, classic_index: str) -> bool:
+def is_event_file_of(event_file: str, v1_index: str) -> bool:
     """Whether a v1 index file may name an event file: that of its own step and worker."""
-    stem = classic_index.rpartition("/")[2].removesuffix(".json")
+    stem = v1_index.rpartition("/")[2].removesuffix(".json")
     own = event_file.rpartition("/")[2].removesuffix(".tfevents")
     return own == stem or re.fullmatch(rf"{re.escape(stem)}-\d{{6,9}}", own) is not None
 
@@ -151,16 +151,16 @@ def _step_text(step: int) -> str:
     return f"{step:012d}"
 
 
-def _worker_text(worker: str, classic: bool = False) -> str:
+def _worker_text(worker: str, v1: bool = False) -> str:
     if not worker:
         raise SMDebugValueError("worker must be a name, got an empty string")
-    if classic and _DEVICE.match(worker):
+    if v1 and _DEVICE.match(worker):
         return worker.replace("/", "_").replace(":", "-")
     text = quote(worker, safe="")
-    if classic:
+    if v1:
         # smdebug 1.0 reads a leading underscore, and two in a row, as slashes of a device.
         text = re.sub("^_|(?<=_)_", "%5F", text)
-    elif _CLASSIC_DEVICE.match(text):
+    elif _V1_DEVICE.match(text):
         text = text.replace("_", "%5F", 1)
     if len(text) > _MAX_WORKER:
         raise SMDebugValueError(
@@ -171,6 +171,6 @@ def _worker_text(worker: str, classic: bool = False) -> str:
 
 def worker_from_text(text: str) -> str:
     """Return the worker of a part of a file name."""
-    if _CLASSIC_DEVICE.match(text):
+    if _V1_DEVICE.match(text):
         return text.replace("_", "/").replace("-", ":")
     return unquote(text)

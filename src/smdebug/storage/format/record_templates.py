@@ -54,14 +54,14 @@ class _Template(NamedTuple):
 
 
 class SchemaTemplates:
-    """Encodes the records of a layout, step after step.
+    """Encodes the records of a block schema, step after step.
 
     Args:
-        layout: the tensors; numbers, none of them empty.
+        schema: the tensors; numbers, none of them empty.
     """
 
-    def __init__(self, layout: BlockSchema) -> None:
-        self._layout = layout
+    def __init__(self, schema: BlockSchema) -> None:
+        self._schema = schema
         # By the length of the metadata, which grows with the digits of the step.
         self._templates: dict[int, list[_Template]] = {}
 
@@ -87,11 +87,11 @@ class SchemaTemplates:
 
     def _of(self, metadata_size: int) -> list[_Template]:
         if metadata_size not in self._templates:
-            layout = self._layout
+            schema = self._schema
             self._templates[metadata_size] = [
                 _template(name, dtype_of(dtype), shape, metadata_size)
                 for name, dtype, shape in zip(
-                    layout.names, layout.dtypes, layout.shapes, strict=True
+                    schema.names, schema.dtypes, schema.shapes, strict=True
                 )
             ]
         return self._templates[metadata_size]

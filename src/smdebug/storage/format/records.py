@@ -1,7 +1,7 @@
 """TFRecord framing: length, checksum of the length, payload, checksum of the payload.
 
 Format v2 and TensorBoard files end a record with the real checksum of its payload. Format v1 ends
-every record with one constant: its own reader dies on anything else.
+every record with one constant, because smdebug 1.0 accepts nothing else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from smdebug.storage.stores.base import Buffer
 
-CLASSIC_FOOTER = 0x062DC0B3
+V1_FOOTER = 0x062DC0B3
 HEADER_SIZE = 12
 OVERHEAD = 16
 
@@ -59,7 +59,7 @@ def footer(masked: int) -> bytes:
     return _FOOTER.pack(masked)
 
 
-def frame(payload: Sequence[Buffer], classic: bool = False) -> list[Buffer]:
+def frame(payload: Sequence[Buffer], v1: bool = False) -> list[Buffer]:
     """Frame one record; the payload's chunks are not copied.
 
     Example:
@@ -67,7 +67,7 @@ def frame(payload: Sequence[Buffer], classic: bool = False) -> list[Buffer]:
         '01000000000000000175de4178503daa61'
     """
     length = sum(len(chunk) for chunk in payload)
-    masked = CLASSIC_FOOTER if classic else mask(checksum(payload))
+    masked = V1_FOOTER if v1 else mask(checksum(payload))
     return [header(length), *payload, footer(masked)]
 
 
@@ -79,7 +79,7 @@ def open_record(
     tensor: str | None = None,
     expected: int | None = None,
     expected_digest: int | None = None,
-    classic: bool = False,
+    v1: bool = False,
 ) -> memoryview:
     """Verify one record and return its payload.
 
@@ -88,15 +88,15 @@ def open_record(
         key: the file it came from; with `offset` and `tensor` only for the error.
         offset: where the record starts in the file.
         tensor: the tensor it should hold.
-        expected: the CRC32C its payload must have, when the index knows it.
-        expected_digest: the XXH3 its payload must have; given, the CRC32C is not computed.
-        classic: accept the constant footer of format v1.
+        expected: the CRC32C its payload must have, if the index has it.
+        expected_digest: the XXH3 its payload must have; then the CRC32C is not computed.
+        v1: accept the constant footer of format v1.
 
     Raises:
-        DataCorrupted: the record is cut, longer than it says, or fails a checksum.
+        DataCorrupted: the record is truncated, too long, or fails a checksum.
     """
     if len(record) < OVERHEAD:
-        raise DataCorrupted("record is cut off", key=key, offset=offset, tensor=tensor)
+        raise DataCorrupted("record is truncated", key=key, offset=offset, tensor=tensor)
     length, masked = _HEADER.unpack_from(record)
     if masked != mask(crc32c.crc32c(record[:8])):
         raise DataCorrupted(
@@ -104,12 +104,12 @@ def open_record(
         )
     if length != len(record) - OVERHEAD:
         raise DataCorrupted(
-            f"record claims {length} bytes of payload where {len(record) - OVERHEAD} belong to it",
+            f"record declares {length} bytes of payload, expected {len(record) - OVERHEAD}",
             key=key, offset=offset, tensor=tensor,
         )  # fmt: skip
     payload = record[HEADER_SIZE:-4]
     (stored,) = _FOOTER.unpack_from(record, len(record) - 4)
-    if not _sound(payload, stored, expected, expected_digest, classic):
+    if not _sound(payload, stored, expected, expected_digest, v1):
         raise DataCorrupted(
             "record payload fails its checksum", key=key, offset=offset, tensor=tensor
         )
@@ -117,11 +117,11 @@ def open_record(
 
 
 def _sound(
-    payload: memoryview, stored: int, crc: int | None, expected_digest: int | None, classic: bool
+    payload: memoryview, stored: int, crc: int | None, expected_digest: int | None, v1: bool
 ) -> bool:
     if crc is not None and expected_digest is not None:
         return stored == mask(crc) and digest([payload]) == expected_digest
-    constant = classic and stored == CLASSIC_FOOTER
+    constant = v1 and stored == V1_FOOTER
     if constant and crc is None:
         return True
     actual = crc32c.crc32c(payload)
@@ -141,7 +141,7 @@ def payload_length(data: memoryview, *, key: str, offset: int) -> int:
 
 
 def iterate_records(
-    data: memoryview, key: str, classic: bool = False
+    data: memoryview, key: str, v1: bool = False
 ) -> Iterator[tuple[int, memoryview]]:
     """Yield (offset, payload) of every record of a file, each verified."""
     offset = 0
@@ -154,5 +154,5 @@ def iterate_records(
         if length > rest - OVERHEAD:
             raise DataCorrupted("file ends inside a record", key=key, offset=offset)
         record = data[offset : offset + OVERHEAD + length]
-        yield offset, open_record(record, key=key, offset=offset, classic=classic)
+        yield offset, open_record(record, key=key, offset=offset, v1=v1)
         offset += OVERHEAD + length

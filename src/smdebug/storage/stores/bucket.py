@@ -32,7 +32,7 @@ FIRST = Timeouts(answer=10, retry=5)
 # Later requests may carry 60 MiB over a slow network.
 LATER = Timeouts(answer=60, retry=3)
 _CONNECT_SECONDS = 5
-# Keys may change at any time: boto3 is asked again after this long.
+# Keys may change at any time: boto3 is queried again after this long.
 _CREDENTIALS_AGE = timedelta(minutes=1)
 
 
@@ -85,7 +85,7 @@ def boto3_options(url: str) -> dict[str, Any]:
     and the machine's metadata service.
 
     Raises:
-        SMDebugValueError: boto3 cannot make sense of its configuration.
+        SMDebugValueError: the configuration of boto3 is invalid.
     """
     if not url.startswith(("s3://", "s3a://")):
         return {}
@@ -109,7 +109,7 @@ def boto3_options(url: str) -> dict[str, Any]:
         return options
     except (BotoCoreError, ValueError, OSError) as error:
         raise SMDebugValueError(
-            f"boto3 finds no way to {url}: {_reason(error)}; check the files and variables it is "
+            f"boto3 cannot open {url}: {_reason(error)}; check the files and variables it is "
             "configured with (AWS_PROFILE, AWS_CONFIG_FILE, AWS_ENDPOINT_URL)"
         ) from None
 

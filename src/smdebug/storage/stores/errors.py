@@ -1,4 +1,4 @@
-"""Errors of object stores, in plain words and without credentials."""
+"""Errors of object stores, converted to short messages without credentials."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def temporary_files(store: Store) -> list[str]:
 
 
 def populate(data: memoryview, first: int, length: int) -> None:
-    """Maps the pages of a piece of a whole mapped file in one call, where the system can."""
+    """Map the pages of a range of a mapped file in one call, if the system supports it."""
     mapping = data.obj
     if isinstance(mapping, mmap.mmap):
         aligned = first - first % mmap.PAGESIZE

@@ -1,4 +1,4 @@
-"""A run kept in this process's memory: for tests, notebooks and measurements."""
+"""Store in the memory of this process: for tests, notebooks and benchmarks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MemoryStore:
 
     @classmethod
     def named(cls, url: str) -> MemoryStore:
-        """Returns the one store of this process that has this URL."""
+        """Return the store of this process with this URL."""
         return cls._named.setdefault(url, cls(url))
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> memoryview:

@@ -210,6 +210,6 @@ def _require_own_threads(url: str) -> None:
     if _process != os.getpid():
         raise SMDebugRuntimeError(
             f"{url} cannot be used in a process that was forked after its parent had used an "
-            "object store: obstore has threads, which a fork leaves behind; start processes with "
+            "object store: obstore has threads, which a fork does not copy; start processes with "
             "multiprocessing.get_context('spawn'), or use object stores in them only"
         )

@@ -42,7 +42,7 @@ class RetryingStore:
     retries cannot do.
 
     A store that denies something it has never done before, such as writing without permission, is
-    not asked again.
+    not retried.
 
     Args:
         inner: the store.

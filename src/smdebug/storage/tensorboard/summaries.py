@@ -1,4 +1,4 @@
-"""The events of TensorBoard: scalars, histograms, and the one that a file begins with."""
+"""TensorBoard events: scalars, histograms, and the first event of a file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
-# The wire type of a double, beside its field's number.
+# The wire type of a double, which follows the field number.
 _FIXED64 = 1
 
 
 def encode_scalar(name: str, value: float, *, step: int, wall_time: float) -> list[Buffer]:
-    """Encodes an event with a plain TensorBoard scalar."""
+    """Encode an event with a plain TensorBoard scalar."""
     summary_value = bytes_field(1, name.encode()) + b"\x15" + _FLOAT.pack(value)
     summary = bytes_field(1, summary_value)
     return [event_head(wall_time, step) + bytes_field(5, summary)]
@@ -27,7 +27,7 @@ def encode_scalar(name: str, value: float, *, step: int, wall_time: float) -> li
 def encode_histogram(
     name: str, histogram: Histogram, *, step: int, wall_time: float
 ) -> list[Buffer]:
-    """Encodes an event with a TensorBoard histogram."""
+    """Encode an event with a TensorBoard histogram."""
     numbers = b"".join(
         bytes((field << 3 | _FIXED64,)) + _DOUBLE.pack(number)
         for field, number in enumerate(histogram[:5], 1)
@@ -39,5 +39,5 @@ def encode_histogram(
 
 
 def encode_file_version(wall_time: float) -> list[Buffer]:
-    """Encodes the event TensorBoard expects first in a file."""
+    """Encode the event that TensorBoard expects first in a file."""
     return [event_head(wall_time, 0) + bytes_field(3, b"brain.Event:2")]

@@ -1,6 +1,6 @@
 """Validation of files of unknown origin before a library parses them.
 
-The names below are all there is for Parquet files; `limits` is for everything else.
+The names below are for Parquet files; `limits` is for all other files.
 """
 
 from smdebug.storage.untrusted.parquet import MAGIC as MAGIC

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _BYTE_ARRAY = 6
-# How many bytes a value of a type has; our files have no other types.
+# The size of a value of each type; our files have no other types.
 _SIZES = {0: 1, 1: 4, 2: 8, 4: 4, 5: 8, _BYTE_ARRAY: None}
 _REQUIRED, _OPTIONAL, _REPEATED = 0, 1, 2
-# Far more than there are: columns, and nested groups of columns.
+# Far more than our files have: columns, and nested groups of columns.
 _MAX_COLUMNS, _MAX_DEPTH = 4096, 8
 # The size of the metadata of one column chunk or column, or of any other field, at most.
 _MAX_BYTES = 1 << 16
@@ -99,15 +99,15 @@ _known: tuple[bytes, list[Leaf]] = (b"", [])
 
 
 def check_footer(footer: memoryview | bytes) -> None:
-    """Raise for a footer, without the tail of the file, that is not like those of our files.
+    """Raise if a footer, without the tail of the file, differs in structure from ours.
 
     Raises:
-        IndexReaderException: it is another.
+        IndexReaderException: it does.
     """
     try:
         _check_file(bytes(footer))
     except ThriftError as error:
-        raise IndexReaderException(f"the footer is not one of an index file: {error}") from error
+        raise IndexReaderException(f"the footer is not that of an index file: {error}") from error
 
 
 def _check_file(data: bytes) -> None:
@@ -133,16 +133,16 @@ def _check_file(data: bytes) -> None:
             _, at = _read(data, at, kind)
     _check_fields("the file", found, _FILE, _FILE_NEEDS)
     if at != len(data):
-        raise ThriftError("there is more behind its end")
+        raise ThriftError("there is data after its end")
 
 
 def _check_fields(what: str, found: Fields, known: set[int], needed: set[int]) -> None:
-    """Raise for a known field of another type; unknown fields have higher numbers."""
+    """Raise for a known field of another type; unknown fields must have higher IDs."""
     fields = found.keys()
     other = fields - known
     if (other and min(other) >> 8 <= max(known) >> 8) or needed - fields:
-        raise ThriftError(f"{what} has not the fields that it must have")
-    # Those of encryption, which come after the known ones.
+        raise ThriftError(f"{what} has missing or invalid fields")
+    # The fields of encryption follow the known ones.
     if other and known in (_FILE, _CHUNK) and min(other) >> 8 <= 9:
         raise ThriftError(f"{what} is encrypted")
 
@@ -153,7 +153,7 @@ def _read(data: bytes, at: int, kind: int = STRUCT) -> tuple[Any, int]:
 
 
 def _check_entries(data: bytes, at: int) -> int:
-    """Skip keys and values, of which the checksums may be long."""
+    """Skip the key-value metadata; the checksums in it may be long."""
     count, _, at = read_list_head(data, at)
     for _ in range(count):
         field, kind, at = read_field(data, at, 0)
@@ -169,7 +169,7 @@ def _check_orders(data: bytes, at: int, leaves: list[Leaf]) -> int:
     size, _, begin = read_list_head(data, at)
     if size != len(leaves):
         raise ThriftError(f"{size} columns have an order, expected {len(leaves)}")
-    # The only order there is so far, of every column.
+    # The only column order that Parquet defines so far.
     usual = b"\x1c\x00\x00" * size
     return begin + len(usual) if data.startswith(usual, begin) else _read(data, at, LIST)[1]
 
@@ -200,13 +200,13 @@ def _leaves(elements: list[Fields]) -> list[Leaf]:
     if not elements or key(5, INT) not in elements[0]:
         raise ThriftError("it has no columns")
     found = []
-    # What is left of the groups that a column lies in, and their levels.
+    # The open groups: how many children are left, and their levels.
     open_groups = [[elements[0][key(5, INT)], 0, 0]]
     for element in elements[1:]:
         while open_groups and not open_groups[-1][0]:
             open_groups.pop()
         if not open_groups or len(open_groups) > _MAX_DEPTH:
-            raise ThriftError("its columns lie in each other too deeply, or in none")
+            raise ThriftError("its columns are nested too deeply, or are in no group")
         open_groups[-1][0] -= 1
         _, definition, repetition = open_groups[-1]
         repeats = element.get(key(3, INT))
@@ -230,12 +230,12 @@ def _leaves(elements: list[Fields]) -> list[Leaf]:
 
 # ---- row groups
 
-# Making a pattern takes as long as reading some hundred chunks without one: a few small files, as
-# most commands open, are read without.
+# Compiling a pattern takes as long as parsing some hundred chunks: a few small files, as most
+# commands open, are parsed without one.
 _WORTH = 400
 _met: Counter[Leaf] = Counter()
 
-# Numbers of at most 28 and 63 bits, and a struct of three: a page's type, its encoding, how many.
+# Numbers of at most 28 and 63 bits, and a struct of three: page type, encoding, count.
 _SMALL, _LARGE = rb"[\x80-\xff]{0,3}[\x00-\x7f]", rb"[\x80-\xff]{0,8}[\x00-\x7f]"
 _PAGES = rb"\x15%b\x15%b\x15%b\x00" % (_SMALL, _SMALL, _SMALL)
 
@@ -248,7 +248,7 @@ _NAME = _bytes_of(range(1, 33))
 
 
 def _matcher(leaf: Leaf, chunks: int) -> Callable[[bytes, int], re.Match[bytes] | None]:
-    """Finds the usual chunk of a column; nothing, until so many were met that this pays."""
+    """Return a matcher of typical chunks; it matches nothing until compiling one pays off."""
     _met[leaf] += chunks
     return _usual(leaf).match if _met[leaf] > _WORTH else _no_match
 
@@ -259,10 +259,9 @@ def _no_match(data: bytes, at: int) -> None:
 
 @cache
 def _usual(leaf: Leaf) -> re.Pattern[bytes]:
-    """What a column chunk looks like that pyarrow has written, in almost all files.
+    """Return a pattern of the column chunks that pyarrow writes in almost all files.
 
-    Reading one with `_check_chunk` takes ten times as long, which is said of everything that this
-    does not match.
+    Other chunks are parsed by `_check_chunk`, which takes ten times as long.
     """
     size = _SIZES[leaf.kind]
     bound = _bytes_of(range(64) if size is None else [size])
@@ -277,13 +276,13 @@ def _usual(leaf: Leaf) -> re.Pattern[bytes]:
         rb"\x19(?:\x15[\x00-\x7f]|\x25[\x00-\x7f]{2}|\x35[\x00-\x7f]{3}|\x45[\x00-\x7f]{4})",
         rb"\x19(?:\x18%b|\x38%b)" % (_NAME, _NAME * 3),
         rb"\x15%b\x16%b\x16%b\x16%b" % (_SMALL, *longs),
-        # Where data and dictionary are, then the statistics.
+        # The offsets of data and dictionary, then the statistics.
         rb"\x26%b(?:\x26%b\x1c|\x3c)" % (_LARGE, _LARGE),
         rb"(?:\x18%b\x18%b\x16%b|\x36%b)" % (bound, bound, _LARGE, _LARGE),
         rb"(?:\x28%b\x18%b[\x11\x12]{0,2})?\x00" % (bound, bound),
         rb"\x19(?:\x1c%b|\x2c%b|\x3c%b)" % (_PAGES, _PAGES * 2, _PAGES * 3),
         rb"(?:\x3c%b%b\x19%b\x00)?\x00" % (texts, *levels),
-        # Where its page index is.
+        # The offset of its page index.
         rb"(?:\x16%b\x15%b\x16%b\x15%b)?\x00" % (_LARGE, _SMALL, _LARGE, _SMALL),
     ]
     return re.compile(b"".join(parts), re.DOTALL)
@@ -291,7 +290,7 @@ def _usual(leaf: Leaf) -> re.Pattern[bytes]:
 
 def _check_groups(data: bytes, at: int, leaves: list[Leaf]) -> int:
     count, _, at = read_list_head(data, at)
-    # The usual chunk of every column, looked up once for all groups.
+    # The matcher of every column, looked up once for all groups.
     usual = [_matcher(leaf, count) for leaf in leaves]
     for _ in range(count):
         found: Fields = {}

@@ -1,4 +1,4 @@
-"""Limits for files of unknown origin: a few bytes can claim to be terabytes.
+"""Limits for files of unknown origin: a few bytes can declare terabytes.
 
 Files of our own writers stay far below. docs/guarantees.md lists the limits.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # How many bytes a column of a row group may always decompress to.
 CHUNK_BYTES = 16 << 20
-# How many bytes it may take with a string written out for each row.
+# How many bytes it may take with a separate string for each row.
 COLUMN_BYTES = 128 << 20
 # The size of a footer: that of a million rows has 50 kB.
 FOOTER_BYTES = 32 << 20

@@ -1,8 +1,8 @@
 """Validation of Parquet files of unknown origin, before Arrow allocates memory for them.
 
-A checksum tells that a file is as it was written, not that an honest program wrote it: a few bytes
-can claim to decompress to gigabytes, and some footers make pyarrow abort the process. The footer is
-validated first, then column chunks and pages are held to the limits of the format.
+A checksum shows that a file was not changed, not that its author is trusted: a few bytes can
+declare that they decompress to gigabytes, and some footers make pyarrow abort the process. The
+footer is validated first, then column chunks and pages are held to the limits of the format.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ParquetFooter:
         chunks: the column chunks, row group by row group.
 
     Raises:
-        IndexReaderException: the footer is malformed, or claims what the file cannot hold.
+        IndexReaderException: the footer is malformed, or declares more than the file can hold.
     """
 
     def __init__(self, footer: memoryview, max_rows: int, max_bytes: int = CHUNK_BYTES) -> None:
@@ -97,7 +97,7 @@ class ParquetFooter:
             data: its bytes.
 
         Raises:
-            IndexReaderException: a page claims more than its chunk, or the pages do not fit it.
+            IndexReaderException: a page declares more than its chunk, or the pages do not match it.
         """
         _check_pages(data, self.chunks[number])
 
@@ -148,7 +148,7 @@ def _chunk(column: Any, max_values: int, max_bytes: int, path: str) -> Chunk:
     most = max(max_bytes, _MAX_RATIO * size)
     if first < 0 or size < 0 or not 0 <= unpacked <= most or not 0 <= values <= max_values:
         raise IndexReaderException(
-            f"column {path} claims {values} values in {unpacked} bytes, packed into {size} at "
+            f"column {path} declares {values} values in {unpacked} bytes, packed into {size} at "
             f"offset {first}"
         )
     return Chunk(first, first + size, values, unpacked)
@@ -173,6 +173,6 @@ def _check_pages(data: memoryview, chunk: Chunk) -> None:
         sound = sound and (kind != _DICTIONARY or count <= max(size, 1))
         if not sound or unpacked > chunk.unpacked or values > chunk.values:
             raise IndexReaderException(
-                f"a page claims {count} values in {size} bytes, packed into {packed}; its column "
+                f"a page declares {count} values in {size} bytes, packed into {packed}; its column "
                 f"chunk has {chunk.values} values in {chunk.unpacked} bytes"
             )

@@ -1,8 +1,8 @@
-"""The compact protocol of Thrift, in which Parquet writes headers and footers.
+"""Decoder of Thrift's compact protocol, in which Parquet headers and footers are encoded.
 
-Read more strictly than others do: fields come in the order of their numbers, each once, and
-numbers fit their type. What is read here is then read the same by everybody. A struct takes many
-times its bytes in memory: whoever reads one of somebody else's gives a piece of bounded size.
+It is stricter than other decoders: fields must be in the order of their IDs, each once, and
+numbers must fit their type. So every decoder reads the same values from data that passes here. A
+struct takes many times its encoded size in memory: callers pass slices of limited size.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 TRUE, FALSE, BYTE, SHORT, INT, LONG, DOUBLE, BINARY, LIST, STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
-# How many lists and structs may lie in each other.
+# How deeply lists and structs may be nested.
 _DEEPEST = 8
 _LAST_FIELD = (1 << 15) - 1
 _LIMITS = {SHORT: 1 << 15, INT: 1 << 31, LONG: 1 << 63}
@@ -19,28 +19,28 @@ Fields = dict[int, Any]
 
 
 class ThriftError(ValueError):
-    """What was to be read is not there, or not written as Thrift writes it."""
+    """The data is truncated or not valid Thrift."""
 
 
 def key(field: int, kind: int, of: int = 0) -> int:
-    """What `read_struct` finds a field under: it has another key when it is of another type.
+    """Return the key of a field in the result of `read_struct`, which includes its type.
 
     Args:
-        field: its number.
+        field: the ID of the field.
         kind: its type.
-        of: the type of what it holds, when it is a list.
+        of: the element type of a list.
     """
     return field << 8 | of << 4 | kind
 
 
 def read_struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[Fields, int]:
-    """The fields of a struct by their `key`, and where it ends.
+    """Return the fields of a struct by their `key`, and the offset of its end.
 
     Raises:
-        ThriftError: there is none.
+        ThriftError: the struct is invalid.
     """
     if depth > _DEEPEST:
-        raise ThriftError("structs lie in structs too deeply")
+        raise ThriftError("structs are nested too deeply")
     found: Fields = {}
     field = 0
     try:
@@ -53,8 +53,8 @@ def read_struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[Fiel
                 last = field
                 field, at = read_number(data, at, SHORT)
                 if field <= last:
-                    raise ThriftError("fields are not in their order")
-            # What there is most of comes first, and most numbers take one byte.
+                    raise ThriftError("fields are out of order")
+            # The most frequent types come first, and most numbers take one byte.
             if INT <= kind <= LONG:
                 byte = data[at]
                 if byte < 128:
@@ -68,29 +68,29 @@ def read_struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[Fiel
             else:
                 found[field << 8 | kind], at = read_value(data, at, kind, depth)
     except IndexError:
-        raise ThriftError("it is cut off") from None
+        raise ThriftError("the data is truncated") from None
     if field > _LAST_FIELD:
         raise ThriftError(f"there is no field {field}")
     return found, at + 1
 
 
 def read_field(data: bytes | memoryview, at: int, last: int) -> tuple[int, int, int]:
-    """The number and the type of the next field of a struct, and where its value begins.
+    """Return the ID and the type of the next field of a struct, and the offset of its value.
 
     The type is 0 at the end of the struct.
 
     Args:
-        data: what is read.
-        at: where the one before ends.
-        last: its number; 0 at the beginning.
+        data: the encoded data.
+        at: where the previous field ends.
+        last: the ID of the previous field; 0 at the start.
 
     Raises:
-        ThriftError: there is none.
+        ThriftError: the field is invalid.
     """
     try:
         head = data[at]
     except IndexError:
-        raise ThriftError("it is cut off") from None
+        raise ThriftError("the data is truncated") from None
     at += 1
     if not head:
         return 0, 0, at
@@ -98,17 +98,17 @@ def read_field(data: bytes | memoryview, at: int, last: int) -> tuple[int, int, 
     if head < 16:
         field, at = read_number(data, at, SHORT)
     if not last < field <= _LAST_FIELD:
-        raise ThriftError("fields are not in their order")
+        raise ThriftError("fields are out of order")
     return field, head & 15, at
 
 
 def read_value(data: bytes | memoryview, at: int, kind: int, depth: int = 0) -> tuple[Any, int]:
-    """A value of a type, and where it ends; see `read_struct`."""
+    """Return a value of a type, and the offset of its end; see `read_struct`."""
     if kind == BINARY:
         size, at = read_varint(data, at)
         end = at + size
         if end > len(data):
-            raise ThriftError("it is cut off")
+            raise ThriftError("the data is truncated")
         return data[at:end], end
     if kind == STRUCT:
         return read_struct(data, at, depth + 1)
@@ -121,20 +121,20 @@ def read_value(data: bytes | memoryview, at: int, kind: int, depth: int = 0) -> 
     if kind in (BYTE, DOUBLE):
         end = at + (1 if kind == BYTE else 8)
         if end > len(data):
-            raise ThriftError("it is cut off")
+            raise ThriftError("the data is truncated")
         return data[at:end], end
     raise ThriftError(f"there is no type {kind}")
 
 
 def read_list(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[list[Any], int]:
-    """The values of a list, and where it ends; see `read_struct`."""
+    """Return the values of a list, and the offset of its end; see `read_struct`."""
     size, of, at = read_list_head(data, at)
     if depth > _DEEPEST:
-        raise ThriftError("lists lie in lists too deeply")
+        raise ThriftError("lists are nested too deeply")
     found = []
     for _ in range(size):
         if of in (TRUE, FALSE):
-            # In lists they take a byte.
+            # In a list, a bool takes one byte.
             value, at = data[at] == TRUE, at + 1
         else:
             value, at = read_value(data, at, of, depth)
@@ -143,27 +143,27 @@ def read_list(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[list[A
 
 
 def read_list_head(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
-    """How many values a list has, their type, and where they begin.
+    """Return the length of a list, its element type, and the offset of its elements.
 
     Raises:
-        ThriftError: there are not that many bytes.
+        ThriftError: the list is longer than the data.
     """
     try:
         head = data[at]
     except IndexError:
-        raise ThriftError("it is cut off") from None
+        raise ThriftError("the data is truncated") from None
     at += 1
     size = head >> 4
     if size == 15:
         size, at = read_varint(data, at)
-    # Every value takes a byte at least.
+    # Every value takes at least one byte.
     if size > len(data) - at:
-        raise ThriftError("a list is longer than what it lies in")
+        raise ThriftError("a list is longer than the data")
     return size, head & 15, at
 
 
 def read_number(data: bytes | memoryview, at: int, kind: int = LONG) -> tuple[int, int]:
-    """An integer of a type, and where it ends; see `read_varint`."""
+    """Return an integer of a type, and the offset of its end; see `read_varint`."""
     value, at = read_varint(data, at)
     value = (value >> 1) ^ -(value & 1)
     limit = _LIMITS[kind]
@@ -173,10 +173,10 @@ def read_number(data: bytes | memoryview, at: int, kind: int = LONG) -> tuple[in
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """A number without a sign, and where it ends.
+    """Return an unsigned number, and the offset of its end.
 
     Raises:
-        ThriftError: there is none, or it has more than 64 bits.
+        ThriftError: it is truncated, or has more than 64 bits.
     """
     value = shift = 0
     try:
@@ -190,7 +190,7 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
             if shift > 63:
                 raise ThriftError("a number is too long")
     except IndexError:
-        raise ThriftError("it is cut off") from None
+        raise ThriftError("the data is truncated") from None
     if value >> 64:
         raise ThriftError("a number is too large")
     return value, at

@@ -19,17 +19,17 @@ from smdebug.reductions import (
 )
 from smdebug.storage.format import records
 from smdebug.storage.format.checksum import add_json_checksum
-from smdebug.storage.format.dtypes import dtype_name, dtype_of, for_classic, plain_array
+from smdebug.storage.format.dtypes import dtype_name, dtype_of, plain_array, widen_for_v1
 from smdebug.storage.format.events import encode_tensor
 from smdebug.storage.format.keys import (
     IndexName,
-    classic_again_key,
-    classic_event_key,
-    classic_index_key,
     parse_index_key,
+    v1_again_key,
+    v1_event_key,
+    v1_index_key,
 )
 from smdebug.storage.run_id import RunId
-from smdebug.storage.v1.index import checked_json, parse_classic
+from smdebug.storage.v1.index import checked_json, parse_v1_step
 from smdebug.storage.v2.compaction import run_of_index
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class V1Builder:
         """Write what was collected, each step's event file before its index file."""
         for step in list(self._steps):
             files = self._steps[step]
-            key = classic_index_key(step, self._worker)
+            key = v1_index_key(step, self._worker)
             previous = self._previous_files(key, step)
             files.append_to(previous)
             event_file = self._free_event_key(step) if files.chunks else None
@@ -74,7 +74,7 @@ class V1Builder:
             self._store.write(key, [index])
             self.run_id.published()
             if attempt:
-                self._store.write(classic_again_key(step, self._worker, attempt), [])
+                self._store.write(v1_again_key(step, self._worker, attempt), [])
             self.written += files.size + len(index)
             del self._steps[step]
         self.waiting = 0
@@ -84,7 +84,7 @@ class V1Builder:
         try:
             data = bytes(self._store.read(key))
             content = checked_json(data, key)
-            old = parse_classic(data, key, IndexName(step, None, self._worker))
+            old = parse_v1_step(data, key, IndexName(step, None, self._worker))
             events = self._store.read(old.event_file) if old.event_file else memoryview(b"")
         except KeyError:
             return None
@@ -94,7 +94,7 @@ class V1Builder:
         return _StepOnDisk(content, events)
 
     def discard(self) -> None:
-        """Forget what was collected."""
+        """Drop what was collected."""
         self._steps.clear()
         self.waiting = 0
 
@@ -102,20 +102,18 @@ class V1Builder:
         """Do nothing: every step is its own pair of files."""
 
     def _times_replaced(self, step: int) -> int:
-        start = classic_again_key(step, self._worker, 0).removesuffix("000000.again")
+        start = v1_again_key(step, self._worker, 0).removesuffix("000000.again")
         names = map(parse_index_key, self._store.list(start))
         return max((name.attempt for name in names if name is not None), default=0)
 
     def _free_event_key(self, step: int) -> str:
         # A resumed run that saves a step again must not change bytes that a reader has mapped; the
         # index file, which is replaced atomically, points to the new ones.
-        existing = set(
-            self._store.list(classic_event_key(step, self._worker).removesuffix(".tfevents"))
-        )
+        existing = set(self._store.list(v1_event_key(step, self._worker).removesuffix(".tfevents")))
         attempt = 0
-        while classic_event_key(step, self._worker, attempt) in existing:
+        while v1_event_key(step, self._worker, attempt) in existing:
             attempt += 1
-        return classic_event_key(step, self._worker, attempt)
+        return v1_event_key(step, self._worker, attempt)
 
 
 class _StepOnDisk(NamedTuple):
@@ -150,7 +148,7 @@ class _StepFiles:
                 record = get_reduction_tensor_name(entry.name, plain, absolute, False)
                 self._add_record(record, _reduction_array(entry, value), time)
             if entry.value is not None:
-                self._add_value(entry.name, for_classic(plain_array(entry.value)), time)
+                self._add_value(entry.name, widen_for_v1(plain_array(entry.value)), time)
             elif entry.shape is not None:
                 self._add_shape(entry.name, entry.shape, entry.dtype, entry.original_name)
 
@@ -174,9 +172,9 @@ class _StepFiles:
     def _add_record(self, name: str, array: Array, time: float) -> None:
         payload = encode_tensor(
             name, array, step=self.step, mode=self.mode, mode_step=self.mode_step,
-            wall_time=time, classic=True,
+            wall_time=time, v1=True,
         )  # fmt: skip
-        chunks = records.frame(payload, classic=True)
+        chunks = records.frame(payload, v1=True)
         length = sum(len(chunk) for chunk in chunks)
         entry = {"tensorname": name, "start_idx": self.size, "length": length}
         self._tensors.append({**entry, "crc32c": records.checksum(payload)})

@@ -13,12 +13,12 @@ from smdebug.exceptions import DataCorrupted, SMDebugNotImplementedError, SMDebu
 from smdebug.mode_keys import MODE_PLUGIN_NAME, MODE_STEP_PLUGIN_NAME, ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.format.events import decode_event
-from smdebug.storage.format.keys import classic_event_key, classic_index_of, parse_index_key
+from smdebug.storage.format.keys import parse_index_key, v1_event_key, v1_index_key_of
 from smdebug.storage.format.records import OVERHEAD, iterate_records
 from smdebug.storage.stores.base import open_store
 from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.v1.builder import V1Builder
-from smdebug.storage.v1.index import parse_classic
+from smdebug.storage.v1.index import parse_v1_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class FileReader:
     """Reads one event file, of either format or of TensorBoard.
 
-    Every record is checked, so `check` makes no difference. Those of format v1 have no checksum of
-    their own: where the file lies in a run, the index file beside it has one for each.
+    Every record is checked, so `check` makes no difference. Records of format v1 have no checksum:
+    if the file is in a run, the checksums in its index file are used.
 
     Example:
         >>> for name, step, value, mode, mode_step in FileReader(path).read_tensors():
@@ -48,7 +48,7 @@ class FileReader:
             raise FileNotFoundError(f"there is no event file {self.path}") from None
         name = self.path.name
         sums = _sums_in_index(self.path)
-        for offset, payload in iterate_records(data, name, classic=True):
+        for offset, payload in iterate_records(data, name, v1=True):
             known = sums.pop(offset, None)
             if known is not None and known != (len(payload) + OVERHEAD, crc32c.crc32c(payload)):
                 raise DataCorrupted("record is not what its index says", key=name, offset=offset)
@@ -81,7 +81,7 @@ class FileReader:
 
         Args:
             check: without effect.
-            regex_list: only those in whose names one of these is found.
+            regex_list: return only tensors with names that match one of these.
         """
         patterns = [re.compile(regex) for regex in regex_list or [""]]
         return [
@@ -100,13 +100,13 @@ class FileReader:
 def _sums_in_index(path: Path) -> dict[int, tuple[int, int]]:
     """Return length and CRC32C of the records of a v1 event file, from its index.
 
-    Nothing where there is no index file of it, or one without checksums.
+    Empty if there is no index file, or it has no checksums.
 
     Raises:
         IndexReaderException: the index file is damaged.
     """
     folder = path.absolute().parent
-    key = classic_index_of(f"{folder.parent.name}/{folder.name}/{path.name}")
+    key = v1_index_key_of(f"{folder.parent.name}/{folder.name}/{path.name}")
     name = None if key is None else parse_index_key(key)
     if key is None or name is None:
         return {}
@@ -114,7 +114,7 @@ def _sums_in_index(path: Path) -> dict[int, tuple[int, int]]:
         data = LocalStore(folder.parent.parent).read(key)
     except KeyError:
         return {}
-    step = parse_classic(bytes(data), key, name)
+    step = parse_v1_step(bytes(data), key, name)
     if step.event_file is None or step.event_file.rpartition("/")[2] != path.name:
         return {}
     return {at: (length, crc) for at, length, crc in step.locations if crc is not None}
@@ -125,7 +125,7 @@ class FileWriter:
 
     Args:
         trial_dir: the run.
-        worker: who writes.
+        worker: the worker that writes.
         step: the global step.
         wtype: "events".
         mode: the mode of the step.
@@ -152,7 +152,7 @@ class FileWriter:
         if unknown:
             raise SMDebugValueError(f"FileWriter has no argument {', '.join(unknown)}")
         self._builder = V1Builder(open_store(trial_dir), worker)
-        self._name = classic_event_key(step, worker)
+        self._name = v1_event_key(step, worker)
         self._trial_dir, self._step, self._mode = trial_dir, step, mode
 
     def write_tensor(

@@ -1,7 +1,7 @@
 """The JSON index of format v1, and many v1 steps as a `Segment`.
 
-Index files written here carry checksums in keys that the original ignores; its own files have
-none, so of those only what their framing shows can be checked.
+Index files written here have checksums in keys that smdebug 1.0 ignores. Its own files have none,
+so only the framing of their records can be checked.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class V1Step:
     run: str | None = None
 
 
-def parse_classic(data: bytes, key: str, name: IndexName) -> V1Step:
+def parse_v1_step(data: bytes, key: str, name: IndexName) -> V1Step:
     """Parse and check an index file of format v1.
 
     Raises:

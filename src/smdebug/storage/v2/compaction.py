@@ -20,7 +20,7 @@ from smdebug.storage.format.keys import (
 )
 from smdebug.storage.stores.local import temporary_files
 from smdebug.storage.untrusted.limits import read_small
-from smdebug.storage.v1.index import parse_classic
+from smdebug.storage.v1.index import parse_v1_step
 from smdebug.storage.v2.index import SCHEMA, encode_index, newest_rows
 from smdebug.storage.v2.index_file import ColumnCache, IndexFile
 from smdebug.storage.writer_lock import WriterLock, WriterLocked, locked_workers
@@ -72,7 +72,7 @@ def compact_run(
     """Merge the small index files of all workers of a run whose job has ended.
 
     A job does so itself when it is closed. If this is interrupted, the run is readable, and the
-    next call does the rest.
+    next call completes it.
 
     Args:
         store: where the run is.
@@ -202,7 +202,7 @@ def run_of_index(store: Store, key: str, name: IndexName) -> str | None:
         KeyError: it does not exist.
     """
     if name.seq is None:
-        return parse_classic(bytes(store.read(key)), key, name).run
+        return parse_v1_step(bytes(store.read(key)), key, name).run
     return IndexFile(store, key, name, ColumnCache(0)).run
 
 
@@ -280,7 +280,7 @@ def named_event_files(store: Store, key: str, name: IndexName) -> set[str]:
     if name.attempt:
         return set()
     if name.seq is None:
-        file = parse_classic(read_small(store, key), key, name).event_file
+        file = parse_v1_step(read_small(store, key), key, name).event_file
         return set() if file is None else {file}
     table = IndexFile(store, key, name, ColumnCache(0)).table(["event_file"])
     return {each for each in table["event_file"].unique().to_pylist() if each is not None}

@@ -126,14 +126,14 @@ def rows_to_table(rows: Sequence[IndexRow], worker: str, seq: int) -> pa.Table:
 
 @dataclass
 class BlockRows:
-    """The rows of a block, before they are written: one step, all tensors of a layout."""
+    """The rows of a block, before they are written: one step, all tensors of a schema."""
 
     step: int
     mode: ModeKeys
     mode_step: int
     time: float
     positions: Ints
-    layout: BlockSchema
+    schema: BlockSchema
     reductions: Mapping[str, npt.NDArray[np.float64]]
     # Where the consecutive records start, when raw values are saved.
     offset: int | None = None
@@ -150,14 +150,14 @@ def blocks_to_table(
     alike: dict[Any, list[BlockRows]] = {}
     for block in blocks:
         kinds = (block.offset is None, block.numbers is None)
-        key = (block.layout, block.mode, tuple(block.reductions), kinds)
+        key = (block.schema, block.mode, tuple(block.reductions), kinds)
         alike.setdefault(key, []).append(block)
     return [_alike_table(group, worker, seq, event_file) for group in alike.values()]
 
 
 def _alike_table(blocks: list[BlockRows], worker: str, seq: int, event_file: str) -> pa.Table:
     """Return the table of blocks with the same schema, mode and reductions."""
-    layout, size = blocks[0].layout, len(blocks[0].layout.names)
+    schema, size = blocks[0].schema, len(blocks[0].schema.names)
     rows = size * len(blocks)
     tensors = np.tile(np.arange(size, dtype=np.int32), len(blocks))
 
@@ -168,9 +168,9 @@ def _alike_table(blocks: list[BlockRows], worker: str, seq: int, event_file: str
         codes = pa.array(np.zeros(rows, np.int32))
         return pa.DictionaryArray.from_arrays(codes, pa.array([text], pa.string()))
 
-    names = pa.array(layout.names, pa.string())
-    dtypes = pa.array(layout.dtypes, pa.string()).dictionary_encode()
-    shapes = pa.array(layout.shapes, SCHEMA.field("shape").type)
+    names = pa.array(schema.names, pa.string())
+    dtypes = pa.array(schema.dtypes, pa.string()).dictionary_encode()
+    shapes = pa.array(schema.shapes, SCHEMA.field("shape").type)
     positions = np.concatenate([block.positions for block in blocks])
     columns = {
         "step": pa.array(each_step("step"), pa.int64()),

@@ -66,7 +66,7 @@ class ColumnCache:
                 self._size -= dropped.nbytes
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         with self._lock:
             self._columns.clear()
             self._size = 0
@@ -84,7 +84,7 @@ class IndexFile:
         run: the run ID; None if it has none.
 
     Raises:
-        IndexReaderException: the file is damaged, cut, or not an index file.
+        IndexReaderException: the file is damaged, truncated, or not an index file.
         KeyError: the file does not exist.
     """
 

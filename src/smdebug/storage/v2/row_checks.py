@@ -1,4 +1,4 @@
-"""What the columns of an index row must have to do with each other."""
+"""Consistency checks of the rows of an index file of format v2."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _LOCATION = ("event_file", "offset", "length", "checksum")
 
 
 def wrong_rows(table: pa.Table, name: IndexName) -> list[tuple[int, str]]:
-    """The rows that cannot be as they are, with what is wrong with each; one thing for each.
+    """Return the inconsistent rows, each with its first problem.
 
     Args:
         table: rows of a row group of format v2, with the columns `CHECKED_COLUMNS`.
-        name: what the name of their file says.
+        name: the parsed name of their file.
     """
     found: dict[int, str] = {}
-    for what, wrong in _rules(table, name):
+    for what, wrong in _checks(table, name):
         for row in np.flatnonzero(wrong).tolist():
             found.setdefault(row, what)
     return sorted(found.items())
 
 
-def _rules(table: pa.Table, name: IndexName) -> Iterator[tuple[str, Bools]]:
+def _checks(table: pa.Table, name: IndexName) -> Iterator[tuple[str, Bools]]:
     valid = {column: to_numpy(table[column].is_valid()) for column in CHECKED_COLUMNS}
     yield "the row is of another worker than its file", ~_is_one_of(table, "worker", {name.worker})
     yield "the row has an unknown mode", ~_is_one_of(table, "mode", set(ModeKeys.__members__))
@@ -54,12 +54,12 @@ def _rules(table: pa.Table, name: IndexName) -> Iterator[tuple[str, Bools]]:
         what = "the row is of a later segment than its file"
         yield what, to_numpy(table["seq"]) > name.seq
     locations = np.stack([valid[column] for column in _LOCATION])
-    yield "the row has a part of a location only", locations.any(axis=0) != locations.all(axis=0)
+    yield "the row has an incomplete location", locations.any(axis=0) != locations.all(axis=0)
     has_value = valid["value"]
     yield "the row has a value and a record", has_value & valid["offset"]
     single = shape_elements(table) == 1
-    yield "the row has one value and a shape of more or fewer", has_value & ~single
-    yield "the row is not in the order of the file", _unordered(table)
+    yield "the row has one value, but its shape does not have one element", has_value & ~single
+    yield "the row is out of order", _unordered(table)
 
 
 def _is_one_of(table: pa.Table, column: str, names: set[str]) -> Bools:
@@ -77,10 +77,10 @@ def _is_dtype(table: pa.Table) -> Bools:
 
 
 def shape_elements(table: pa.Table) -> npt.NDArray[np.float64]:
-    """How many elements the shape of each row has; -1 where there is none."""
+    """Return the number of elements of each row's shape; -1 without a shape."""
     shapes = one_array(table["shape"])
     lengths = to_numpy(pc.list_value_length(shapes), null=0)
-    # As floats: a product of anybody's numbers may be any size.
+    # As floats, which do not overflow: the shape may be of unknown origin.
     sizes = np.append(to_numpy(shapes.flatten()).astype(np.float64), 1.0)
     starts = np.cumsum(lengths) - lengths
     products = np.multiply.reduceat(sizes, starts) if len(starts) else np.ones(0)
@@ -89,13 +89,13 @@ def shape_elements(table: pa.Table) -> npt.NDArray[np.float64]:
 
 
 def _unordered(table: pa.Table) -> Bools:
-    """Rows that do not stand behind the row before: by tensor, then by step."""
+    """Return the rows that are out of order: by tensor, then by step."""
     wrong = np.zeros(table.num_rows, bool)
     codes = to_numpy(one_array(table["tensor"]).indices)
     steps = to_numpy(table["step"])
     same = codes[1:] == codes[:-1]
     wrong[1:] = same & (steps[1:] <= steps[:-1])
-    # A tensor that comes back: its rows are one stretch in a sound file.
+    # In a valid file the rows of a tensor are contiguous.
     starts = np.flatnonzero(np.concatenate([[True], ~same])) if len(codes) else np.zeros(0, int)
     _, first = np.unique(codes[starts], return_index=True)
     again = np.ones(len(starts), bool)

@@ -76,7 +76,7 @@ class SegmentBuilder:
             self._rows.append(self._row(batch, entry, start + position))
         position = start + len(batch.entries)
         for block in batch.blocks:
-            size = len(block.layout.names)
+            size = len(block.schema.names)
             own = block.positions
             positions = np.arange(position, position + size) if own is None else start + own
             self._blocks.append(self._block_rows(batch, block, positions))
@@ -108,7 +108,7 @@ class SegmentBuilder:
         self._reset()
 
     def discard(self) -> None:
-        """Forget what was collected."""
+        """Drop what was collected."""
         self._reset()
 
     def close(self) -> None:
@@ -133,14 +133,14 @@ class SegmentBuilder:
 
     def _block_rows(self, batch: StepBatch, block: Block, positions: Ints) -> BlockRows:
         rows = BlockRows(
-            batch.step, batch.mode, batch.mode_step, batch.time, positions, block.layout,
+            batch.step, batch.mode, batch.mode_step, batch.time, positions, block.schema,
             block.reductions, numbers=block.numbers,
         )  # fmt: skip
         if block.values is not None:
             # Every record ends on the alignment, so a block always starts on it.
             chunks: list[Buffer] = []
             rows.offset = self._event_bytes
-            templates = self._templates(block.layout)
+            templates = self._templates(block.schema)
             rows.lengths, rows.checksums = templates.encode(batch, block.values, chunks)
             self._records.append(chunks)
             self._event_bytes += sum(rows.lengths)

@@ -228,7 +228,7 @@ class Publisher:
             self._store.write(END_KEY, [marker.encode()])
 
     def discard(self) -> None:
-        """Forget everything that is not published."""
+        """Drop everything that is not published."""
         self._builder.discard()
         self._open, self._open_bytes = [], 0
         self._forget_finished()
@@ -240,7 +240,7 @@ class Publisher:
             release()
 
     def _write_collections(self) -> None:
-        key = collections_key(self._worker, classic=self._format == "v1")
+        key = collections_key(self._worker, v1=self._format == "v1")
         data = encode_collections(self._collections, self._worker, self._builder.run_id.make())
         self._store.write(key, [data])
 

@@ -34,7 +34,7 @@ class WriterThread:
         """Start the thread unless it was started; a failure is kept by the queue."""
         if self._threads and self._threads[-1].ident is not None:
             return
-        # A daemon: a script that dies without close() must not hang at exit.
+        # A daemon: a script that exits without close() must not hang at exit.
         thread = threading.Thread(target=self._run, name="smdebug-writer", daemon=True)
         self._threads.append(thread)
         try:

@@ -207,7 +207,7 @@ class KerasAdapter(TensorflowAdapter):
                 self.metrics.save_epoch({"epoch": epoch, **(logs or {})})
 
     def _cancel_open_batch(self) -> None:
-        """Take back a step that Keras began at the end of the data."""
+        """Undo a step that Keras began at the end of the data."""
         if self._batch_open:
             self._batch_open = False
             with self.pipeline.guarded:

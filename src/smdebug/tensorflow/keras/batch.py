@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from smdebug.tensorflow.backend import tf
 from smdebug.tensorflow.keras.recording import no_autograph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class RepeatableBatch:
@@ -47,14 +51,22 @@ class RepeatableBatch:
             known.append(spec)
         return cls(argument, next(argument), spec, strategy if distributed else None)
 
-    def argument(self) -> Any:
-        """Return an argument for the function that holds this batch again."""
+    def apply(self, function: Callable[[Any], Any]) -> Any:
+        """Call the function with an argument that holds this batch again."""
         if self._spec is None:
-            return self._argument
+            return function(self._argument)
         dataset = _dataset_of(self._value, self._spec)
-        if self._strategy is not None:
-            dataset = self._strategy.experimental_distribute_dataset(dataset)
-        return iter(dataset)
+        if self._strategy is None:
+            return function(iter(dataset))
+        iterator = iter(self._strategy.experimental_distribute_dataset(dataset))
+        try:
+            return function(iterator)
+        finally:
+            # TensorFlow (2.21 was measured) frees the dataset of a distributed iterator before it
+            # stops the thread that reads it: dropping one that is not at its end may crash.
+            with suppress(tf.errors.OpError):
+                for _ in iterator:
+                    pass
 
 
 def _is_repeatable(spec: Any) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @inherit_arguments
 class KerasHook(TensorflowHook, keras.callbacks.Callback):
-    """Saves tensors out of a Keras model: a callback for `fit`, `evaluate` and `predict`.
+    """Saves tensors of a Keras model: a callback for `fit`, `evaluate` and `predict`.
 
     Every batch is a step; its mode is TRAIN, EVAL or PREDICT. At the steps that `save_config` names
     the hook saves what its collections hold: `weights`, `biases` and `optimizer_variables` (after

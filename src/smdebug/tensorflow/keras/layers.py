@@ -53,7 +53,7 @@ class ModelNames:
                 for layer, path, _ in found
             }
         )
-        # References to the layers: an id is unique only while its object lives.
+        # References to the layers: an id is unique only while its object exists.
         self.named_layers = [
             (layer, self.layers[id(layer)]) for layer, _, _ in found if layer is not model
         ]

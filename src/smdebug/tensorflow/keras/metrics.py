@@ -40,7 +40,7 @@ class Metrics:
         self._plan: SavePlan | None = None
 
     def begin_training_step(self) -> None:
-        """Forget what the previous training step saved."""
+        """Clear the names that the previous training step saved."""
         self._saved.clear()
 
     def offer_logs(self, logs: dict[str, Any]) -> None:

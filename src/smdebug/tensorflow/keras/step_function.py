@@ -121,7 +121,7 @@ class StepFunction:
                 return self._original(*args)
             if batch is not None:
                 return self._run_both(batch)
-        result = self._run_instrumented(args)
+        result = self._run_instrumented(*args)
         self.ran = True
         return result
 
@@ -140,7 +140,7 @@ class StepFunction:
         if self._instrumented is not None:
             self._save_variables()
         try:
-            result = self._run_instrumented((batch.argument(),))
+            result = batch.apply(self._run_instrumented)
         except Exception as error:
             if not is_from_tracing(self._model, error):
                 raise
@@ -155,14 +155,14 @@ class StepFunction:
 
     def _run_original(self, batch: RepeatableBatch) -> Any:
         try:
-            result = self._original(batch.argument())
+            result = batch.apply(self._original)
         except Exception as error:
             failed = self.failure is not None or self._original_ran
             if failed or not is_from_tracing(self._model, error):
                 raise
             # Without the hook it would have been traced first, and would have worked.
             self.exclusive = True
-            return self._run_instrumented((batch.argument(),))
+            return batch.apply(self._run_instrumented)
         self._original_ran = True
         return result
 
@@ -177,7 +177,7 @@ class StepFunction:
             tf.raw_ops.AssignVariableOp(resource=handle, value=value)
         self._values = []
 
-    def _run_instrumented(self, args: tuple[Any, ...]) -> Any:
+    def _run_instrumented(self, *args: Any) -> Any:
         with self._instrumentation():
             if self._instrumented is None:
                 # Keras makes it from the step as it is now; the model keeps its own.

@@ -1,4 +1,4 @@
-"""An autoencoder, trained by the Trainer of Lightning: its forward is never called."""
+"""An autoencoder, trained by the Trainer of Lightning: its `forward` is never called."""
 
 import hashlib
 

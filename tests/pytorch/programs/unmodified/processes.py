@@ -1,4 +1,4 @@
-"""Training in threads, in forked processes and beside workers that call a model."""
+"""Training in threads, in forked processes and next to workers that call a model."""
 
 import hashlib
 import multiprocessing

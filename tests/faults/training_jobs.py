@@ -1,4 +1,4 @@
-"""Trainings in processes of their own, and what must be true of each whatever happened to it."""
+"""Training jobs in separate processes, and what must hold for each in any case."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _GONE = re.compile(r"was removed during the job\. The steps up to (\d+) are lost
 _PART = re.compile(r"(\d+)(?: to (\d+)(?: by (\d+))?)?$")
 
 
-class Trainings:
-    """Has trainings done, one after the other.
+class TrainingJobs:
+    """Run training jobs, one after the other.
 
     Args:
         folder: where they get directories of their own.
@@ -48,7 +48,7 @@ class Trainings:
         """Has one training done.
 
         Args:
-            happens: what is done when the job asks for it, by what it says.
+            happens: what to do when the job requests it, by its message.
             prepare: is given the directory of the job, to put something into it.
             fields: those of a `Job`.
         """
@@ -113,14 +113,19 @@ def lost_steps(log: str) -> set[int]:
 
 
 def wrongs(
-    trainings: Trainings, answer: Answer, *, gone: bool = False, twice: bool = False, **fields: Any
+    trainings: TrainingJobs,
+    answer: Answer,
+    *,
+    gone: bool = False,
+    twice: bool = False,
+    **fields: Any,
 ) -> list[str]:
-    """Says what is wrong with a training and its run; nothing, if everything is as promised.
+    """Return what is wrong with a training job and its run; nothing if all guarantees hold.
 
     Args:
-        trainings: knows how it would have been.
+        trainings: has the expected results.
         answer: how it was.
-        gone: somebody else has removed steps from the run.
+        gone: another process has removed steps from the run.
         twice: steps that are said to be lost may be there.
         fields: those of its `Job`.
     """

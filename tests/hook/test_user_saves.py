@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from tests.hook.by_hand import (
+from tests.hook.numpy_hook import NumpyHook
+from tests.hook.user_saves import (
     Script,
     check_script,
     flush_patterns,
     reduction_config,
     scripts,
 )
-from tests.hook.numpy_hook import NumpyHook
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""One live process per worker of a run; what a crashed one leaves behind is in nobody's way."""
+"""One live process per worker of a run; a crashed process does not block the next one."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def hook_in(out_dir: Path, **options: Any) -> smd.Hook:
     return smd.Hook(out_dir, save_config=EVERY, include_collections="weights", **options)
 
 
-def test_a_second_live_process_as_the_same_worker_is_refused_by_its_number(
+def test_second_live_process_of_a_worker_is_rejected_with_the_process_id(
     tmp_path: Path, start: Any
 ) -> None:
     other = start(tmp_path / "run")
@@ -125,7 +125,7 @@ def test_a_second_live_process_as_the_same_worker_is_refused_by_its_number(
     assert smd.create_trial(tmp_path / "run").steps() == [0, 1]
 
 
-def test_another_worker_or_another_directory_is_free(tmp_path: Path, start: Any) -> None:
+def test_another_worker_or_directory_is_not_locked(tmp_path: Path, start: Any) -> None:
     other = start(tmp_path / "run", "worker_0")
     elsewhere = hook_in(tmp_path / "elsewhere")
     train(elsewhere)
@@ -138,7 +138,7 @@ def test_another_worker_or_another_directory_is_free(tmp_path: Path, start: Any)
     assert trial.tensor("Linear_weight").workers(0) == ["worker_0", "worker_1"]
 
 
-def test_the_claim_ends_with_close(tmp_path: Path, start: Any) -> None:
+def test_lock_is_released_by_close(tmp_path: Path, start: Any) -> None:
     other = start(tmp_path, "worker_0")
     other.close_hook()
     # Still alive, but finished: the run has an end now.
@@ -146,7 +146,7 @@ def test_the_claim_ends_with_close(tmp_path: Path, start: Any) -> None:
         hook_in(tmp_path)
 
 
-def test_a_killed_process_leaves_nothing_that_stops_the_next(tmp_path: Path, start: Any) -> None:
+def test_killed_process_does_not_block_the_next(tmp_path: Path, start: Any) -> None:
     other = start(tmp_path)
     other.kill()
     assert list(tmp_path.rglob("*.lock"))
@@ -156,13 +156,13 @@ def test_a_killed_process_leaves_nothing_that_stops_the_next(tmp_path: Path, sta
     assert trial.loaded_all_steps
 
 
-def test_the_claim_file_of_smdebug_1_stops_nothing(tmp_path: Path, start: Any) -> None:
+def test_claim_file_of_smdebug_1_is_ignored(tmp_path: Path, start: Any) -> None:
     (tmp_path / "claim.smd").touch()
     train(hook_in(tmp_path))
     assert smd.create_trial(tmp_path).tensor("Linear_weight").steps() == [0, 1, 2]
 
 
-def test_a_lock_file_of_nobody_stops_nothing(tmp_path: Path, start: Any) -> None:
+def test_unlocked_lock_file_is_ignored(tmp_path: Path, start: Any) -> None:
     train(hook_in(tmp_path / "first"))
     (lock,) = (tmp_path / "first").rglob("*.lock")
     stale = tmp_path / "second" / lock.relative_to(tmp_path / "first")
@@ -194,9 +194,7 @@ def test_two_hooks_of_one_process_do_not_share_a_worker(tmp_path: Path, start: A
     assert smd.create_trial(tmp_path).steps() == [0, 1]
 
 
-def test_of_two_hooks_made_before_either_saved_the_second_meets_it_when_it_saves(
-    tmp_path: Path, start: Any
-) -> None:
+def test_second_of_two_new_hooks_is_rejected_when_it_saves(tmp_path: Path, start: Any) -> None:
     first, second = hook_in(tmp_path), hook_in(tmp_path, on_error="raise")
     models = [nn.Linear(2, 2), nn.Linear(2, 2)]
     first.register_module(models[0])

@@ -1,4 +1,4 @@
-"""Hooks that a job file describes: what it says, and what a training then saves."""
+"""Hooks created from a JSON config, and what they save in training."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 ROUNDS = 25
 
 
-def job_file(
+def json_config_file(
     tmp_path: Path, hook: Any = None, collections: Any = None, name: str = "job.json", **more: Any
 ) -> Path:
-    """Writes a job file whose run goes to `tmp_path / "run"`."""
+    """Write a JSON config of a run in `tmp_path / "run"`."""
     content = {"LocalPath": str(tmp_path / "run"), **more}
     if hook is not None:
         content["HookParameters"] = hook
@@ -67,10 +67,10 @@ def steps_of(trial: Trial, tensor: str) -> list[int]:
 # ---- what makes a hook of it
 
 
-def test_all_ways_to_a_hook_lead_to_the_same(
+def test_all_ways_to_create_a_hook_are_equivalent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = job_file(tmp_path, {"save_interval": 3}, {"trees": None})
+    path = json_config_file(tmp_path, {"save_interval": 3}, {"trees": None})
     monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", str(path))
     ways: list[Callable[[], smd.Hook | None]] = [
         lambda: smd.Hook.create_from_json_file(path),
@@ -92,12 +92,12 @@ def test_all_ways_to_a_hook_lead_to_the_same(
         hook.close()
 
 
-def test_a_hook_that_is_there_is_not_made_again(tmp_path: Path) -> None:
+def test_existing_hook_is_returned(tmp_path: Path) -> None:
     hook = smd.Hook(tmp_path / "other")
-    assert smd.get_hook(job_file(tmp_path)) is hook
+    assert smd.get_hook(json_config_file(tmp_path)) is hook
 
 
-def test_without_a_file_there_is_no_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_hook_without_a_json_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", str(tmp_path / "none.json"))
     assert smd.get_hook() is None
     assert smd.get_hook(tmp_path / "none.json") is None
@@ -106,15 +106,15 @@ def test_without_a_file_there_is_no_hook(tmp_path: Path, monkeypatch: pytest.Mon
             make()
 
 
-def test_switched_off_there_is_no_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = job_file(tmp_path)
+def test_no_hook_with_smdebug_disabled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = json_config_file(tmp_path)
     monkeypatch.setenv("USE_SMDEBUG", "false")
     assert smd.get_hook(path) is None
     monkeypatch.setenv("USE_SMDEBUG", "true")
     assert smd.get_hook(path) is not None
 
 
-def test_without_a_path_the_run_goes_to_sagemakers_place(tmp_path: Path) -> None:
+def test_default_out_dir_is_that_of_sagemaker(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     path.write_text("{}")
     hook = smd.Hook.create_from_json_file(path)
@@ -122,10 +122,10 @@ def test_without_a_path_the_run_goes_to_sagemakers_place(tmp_path: Path) -> None
     assert hook.has_default_configuration()
 
 
-def test_a_script_that_knows_nothing_of_the_file(
+def test_get_hook_reads_the_json_config_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = job_file(tmp_path, collections={"hyperparameters": None, "predictions": None})
+    path = json_config_file(tmp_path, collections={"hyperparameters": None, "predictions": None})
     monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", str(path))
     matrix = data.matrix()
     hook = smd.get_hook()
@@ -170,7 +170,7 @@ def test_a_script_that_knows_nothing_of_the_file(
         # All rounds are of mode GLOBAL: what is said of others has no effect.
         ({"train.save_interval": 1, "eval.save_interval": 2}, None, [0, 10, 20], [0, 10, 20]),
         (None, {"train.save_interval": 1}, [0, 10, 20], [0, 10, 20]),
-        # A null takes back what the hook says.
+        # A null resets the value of the hook.
         ({"save_interval": 5}, {"save_interval": None}, [0, 5, 10, 15, 20], [0, 10, 20]),
         ({"save_interval": None}, None, [0, 10, 20], [0, 10, 20]),
         # Off.
@@ -181,20 +181,20 @@ def test_a_script_that_knows_nothing_of_the_file(
 def test_schedules_are_merged_field_by_field(
     tmp_path: Path, hook: Any, collection: Any, metrics: list[int], trees: list[int]
 ) -> None:
-    trial = run(job_file(tmp_path, hook, {"trees": collection}))
+    trial = run(json_config_file(tmp_path, hook, {"trees": collection}))
     assert steps_of(trial, "train-logloss") == metrics
     assert steps_of(trial, "trees/Gain") == trees
 
 
-def test_what_is_saved_by_default_can_be_switched_off(tmp_path: Path) -> None:
-    trial = run(job_file(tmp_path, None, {"metrics": {"end_step": 0}, "trees": None}))
+def test_default_collections_can_be_disabled(tmp_path: Path) -> None:
+    trial = run(json_config_file(tmp_path, None, {"metrics": {"end_step": 0}, "trees": None}))
     assert steps_of(trial, "train-logloss") == []
     assert steps_of(trial, "trees/Gain") == [0, 10, 20]
 
 
-def test_a_schedule_that_waits_for_a_metric_that_is_not_finite(tmp_path: Path) -> None:
+def test_when_nan_with_a_metric(tmp_path: Path) -> None:
     hook = smd.Hook.create_from_json_file(
-        job_file(tmp_path, {"when_nan": "train-odd"}, {"trees": None})
+        json_config_file(tmp_path, {"when_nan": "train-odd"}, {"trees": None})
     )
     numbers = iter([1.0, 1.0, 1.0, float("nan"), 1.0])
     data.train(hook, 5, custom_metric=lambda predictions, matrix: ("odd", next(numbers)))
@@ -209,7 +209,7 @@ def test_a_schedule_that_waits_for_a_metric_that_is_not_finite(tmp_path: Path) -
 
 def test_all_listed_collections_are_saved_beside_the_metrics(tmp_path: Path) -> None:
     names = ["labels", "predictions", "feature_importance", "average_shap", "full_shap", "trees"]
-    path = job_file(tmp_path, None, dict.fromkeys([*names, "hyperparameters", "losses"]))
+    path = json_config_file(tmp_path, None, dict.fromkeys([*names, "hyperparameters", "losses"]))
     matrix = data.matrix(50)
     trial = run(
         path, 1, train_data=matrix, validation_data=matrix, hyperparameters={"max_depth": 3}
@@ -238,7 +238,9 @@ def test_nothing_listed_saves_metrics(tmp_path: Path, content: dict[str, Any]) -
 def test_everything(tmp_path: Path) -> None:
     matrix = data.matrix(50)
     for number, value in enumerate([True, "true", "True", 1]):
-        path = job_file(tmp_path, {"save_all": value}, LocalPath=str(tmp_path / f"run{number}"))
+        path = json_config_file(
+            tmp_path, {"save_all": value}, LocalPath=str(tmp_path / f"run{number}")
+        )
         trial = run(path, 1, train_data=matrix, validation_data=matrix, hyperparameters={"a": 1})
         # With what no collection but this one has.
         expected = {"labels", "predictions", "full_shap", "average_shap/bias", "trees/Gain"}
@@ -247,7 +249,7 @@ def test_everything(tmp_path: Path) -> None:
 
 def test_regexes(tmp_path: Path) -> None:
     regexes = r"trees/Gain$, ^feature_importance/weight/f[01]$"
-    trial = run(job_file(tmp_path, {"include_regex": regexes}))
+    trial = run(json_config_file(tmp_path, {"include_regex": regexes}))
     assert trial.tensor_names(collection="default") == [
         "feature_importance/weight/f0", "feature_importance/weight/f1", "trees/Gain",
     ]  # fmt: skip
@@ -258,14 +260,14 @@ def test_regexes_are_added_to_those_a_collection_has(tmp_path: Path) -> None:
         "losses": {"include_regex": "trees/Gain"},
         "mine": {"include_regex": "trees/(Cover|ID)$"},
     }
-    trial = run(job_file(tmp_path, None, collections))
+    trial = run(json_config_file(tmp_path, None, collections))
     assert trial.tensor_names(collection="losses") == ["train-logloss", "trees/Gain"]
     assert trial.tensor_names(collection="mine") == ["trees/Cover", "trees/ID"]
 
 
 def test_reductions_of_a_collection(tmp_path: Path) -> None:
     matrix = data.matrix(50)
-    path = job_file(
+    path = json_config_file(
         tmp_path, None, {"predictions": {"reductions": "mean, abs_max"}, "labels": None}
     )
     trial = run(path, 1, validation_data=matrix)
@@ -278,11 +280,11 @@ def test_reductions_of_a_collection(tmp_path: Path) -> None:
     np.testing.assert_array_equal(trial.tensor("labels").value(0), matrix.get_label())
 
 
-def test_reductions_of_the_hook_have_no_effect_and_that_is_said(
+def test_reductions_of_the_hook_are_ignored_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     matrix = data.matrix(50)
-    path = job_file(tmp_path, {"reductions": "mean"}, {"predictions": None, "trees": None})
+    path = json_config_file(tmp_path, {"reductions": "mean"}, {"predictions": None, "trees": None})
     trial = run(path, 1, validation_data=matrix)
     (message,) = [each.getMessage() for each in caplog.records if "reduction" in each.getMessage()]
     assert message.startswith("reduction_config has no effect in a hook for XGBoost")
@@ -294,7 +296,7 @@ def test_reductions_of_the_hook_have_no_effect_and_that_is_said(
 def test_a_file_without_reductions_says_nothing_of_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hook = smd.Hook.create_from_json_file(job_file(tmp_path, {"save_interval": 1}))
+    hook = smd.Hook.create_from_json_file(json_config_file(tmp_path, {"save_interval": 1}))
     assert hook.reduction_config == ReductionConfig(save_raw_tensor=True)
     assert caplog.records == []
 
@@ -302,7 +304,7 @@ def test_a_file_without_reductions_says_nothing_of_them(
 @pytest.mark.parametrize("format", ["v1", "v2"])
 def test_other_options_of_the_hook(tmp_path: Path, format: str) -> None:
     parameters = {"include_workers": "all", "format": format, "worker": "me", "on_error": "raise"}
-    hook = smd.Hook.create_from_json_file(job_file(tmp_path, parameters))
+    hook = smd.Hook.create_from_json_file(json_config_file(tmp_path, parameters))
     assert (hook.worker, hook.save_all_workers) == ("me", True)
     data.train(hook, 3)
     hook.close()
@@ -312,7 +314,7 @@ def test_other_options_of_the_hook(tmp_path: Path, format: str) -> None:
 
 
 def test_a_dry_run(tmp_path: Path) -> None:
-    hook = smd.Hook.create_from_json_file(job_file(tmp_path, {"dry_run": True}))
+    hook = smd.Hook.create_from_json_file(json_config_file(tmp_path, {"dry_run": True}))
     assert hook.dry_run
     data.train(hook, 3)
     hook.close()
@@ -321,7 +323,7 @@ def test_a_dry_run(tmp_path: Path) -> None:
 
 
 def test_rules_of_a_file(tmp_path: Path) -> None:
-    path = job_file(tmp_path, {"rules": "TreeDepth:depth=1", "save_interval": 1})
+    path = json_config_file(tmp_path, {"rules": "TreeDepth:depth=1", "save_interval": 1})
     hook = smd.Hook.create_from_json_file(path)
     data.train(hook, 3)
     hook.close()
@@ -333,7 +335,7 @@ def test_rules_of_a_file(tmp_path: Path) -> None:
 def test_in_a_sagemaker_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINING_JOB_NAME", "job")
     hook = smd.Hook.create_from_json_file(
-        job_file(tmp_path, {"save_interval": 1}, S3OutputPath="s3://somewhere/else")
+        json_config_file(tmp_path, {"save_interval": 1}, S3OutputPath="s3://somewhere/else")
     )
     data.train(hook, 3)
     hook.close()
@@ -394,7 +396,7 @@ def test_the_file_of_a_job_as_sagemaker_writes_it(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_file_that_makes_no_sense(tmp_path: Path, content: str, fragments: list[str]) -> None:
+def test_invalid_json_config(tmp_path: Path, content: str, fragments: list[str]) -> None:
     path = tmp_path / "job.json"
     path.write_text(content)
     with pytest.raises(SMDebugValueError) as caught:
@@ -408,27 +410,25 @@ def test_a_file_that_makes_no_sense(tmp_path: Path, content: str, fragments: lis
 
 def test_a_rule_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(SMDebugError, match="Nonsense"):
-        smd.Hook.create_from_json_file(job_file(tmp_path, {"rules": "Nonsense"}))
+        smd.Hook.create_from_json_file(json_config_file(tmp_path, {"rules": "Nonsense"}))
 
 
-def test_a_collection_that_is_not_xgboosts(tmp_path: Path) -> None:
-    hook = smd.Hook.create_from_json_file(job_file(tmp_path, None, {"gradients": None}))
+def test_collection_of_another_framework(tmp_path: Path) -> None:
+    hook = smd.Hook.create_from_json_file(json_config_file(tmp_path, None, {"gradients": None}))
     with pytest.raises(InvalidCollectionConfiguration, match="gradients"):
         data.train(hook, 1)
 
 
-def test_keys_that_a_file_cannot_have_are_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unsupported_keys_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     parameters = {"train_data": "a.csv", "hyperparameters": {"eta": 1}, "save_interval": 1}
-    hook = smd.Hook.create_from_json_file(job_file(tmp_path, parameters))
+    hook = smd.Hook.create_from_json_file(json_config_file(tmp_path, parameters))
     (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
     assert "ignoring unknown keys: train_data, hyperparameters" in record.getMessage()
     assert hook.train_data is None
 
 
 def test_a_directory_with_a_finished_run(tmp_path: Path) -> None:
-    path = job_file(tmp_path)
+    path = json_config_file(tmp_path)
     run(path, 1)
     with pytest.raises(SMDebugError, match="finished run"):
         smd.Hook.create_from_json_file(path)

@@ -1,4 +1,4 @@
-"""The fault gym: every fault is found by the rule meant for it; nothing where nothing is wrong."""
+"""The fault-injection suite: every fault is found by its rule; healthy jobs have no finding."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_healthy_run_has_no_finding(training: Training, tmp_path: Path) -> None:
     assert row.verdict == SILENT, "\n".join(map(str, row.findings))
 
 
-def test_a_training_is_the_same_every_time(tmp_path: Path) -> None:
+def test_training_is_reproducible(tmp_path: Path) -> None:
     before = torch.random.get_rng_state()
     first, second = (HEALTHY[3].train(tmp_path / name, ["NonFinite"]) for name in ("a", "b"))
     assert first.losses == second.losses
@@ -59,7 +59,7 @@ def test_every_rule_of_a_pytorch_training_has_a_fault() -> None:
     assert {fault.rule_name for fault in FAULTS} == rules
 
 
-def test_there_is_enough_to_do() -> None:
+def test_suite_has_enough_unique_jobs() -> None:
     assert len(HEALTHY) >= 12
     names = [each.name for each in FAULTS] + [each.name for each in HEALTHY]
     assert len(set(names)) == len(names)
@@ -73,7 +73,7 @@ def row(*found: Finding, place: str = "dead relu") -> FaultRow:
     return FaultRow(fault, list(found), {})
 
 
-def test_a_fault_is_detected_from_the_step_it_was_planted_at() -> None:
+def test_fault_is_detected_from_the_step_it_was_injected_at() -> None:
     fault = row().fault
     assert row().verdict == "missed"
     at = [fault.step - 1, fault.step, fault.step + fault.within, fault.step + fault.within + 1]
@@ -88,7 +88,7 @@ def test_the_right_tensor_must_be_named() -> None:
     assert named.verdict == "names act0_output_0, not ^act1_output_0$"
 
 
-def test_a_rule_that_could_not_run_says_why() -> None:
+def test_rule_that_could_not_run_reports_the_reason() -> None:
     fault = row().fault
     without = FaultRow(fault, [], {"DeadRelu": ("could not run", "no ReLU was saved")})
     assert without.verdict == "could not run: no ReLU was saved"
@@ -122,7 +122,7 @@ def test_a_finding_in_a_healthy_run_is_a_false_alarm() -> None:
     assert any(line.split()[:3] == ["NonFinite", "2", "2"] for line in lines)
 
 
-def test_a_name_that_nothing_has(tmp_path: Path) -> None:
+def test_unknown_fault_name_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(SMDebugValueError, match="got \\['dead rely'\\]"):
         run_gym(tmp_path, only="dead rely")
 

@@ -1,4 +1,4 @@
-"""Trainings of all kinds with a hook beside them, and the lives that a hook may have."""
+"""Training of all kinds with a hook, and the lifecycles of a hook."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parents[2]
 # A hang is a failure, not a wait.
 TIMEOUT = 60
-# XGBoost hangs in a forked child whose parent has used several threads of OpenMP.
+# XGBoost hangs in a forked child if its parent has used several threads of OpenMP.
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
 _NUMBERS = itertools.count()
 
@@ -135,7 +135,7 @@ def test_a_schedule_counts_rounds(tmp_path: Path, schedule: Any, expected: Any) 
         assert course(trial, "train-logloss") == {step: history[step] for step in expected}
 
 
-def test_a_collection_has_a_schedule_of_its_own(tmp_path: Path) -> None:
+def test_a_collection_has_its_own_save_schedule(tmp_path: Path) -> None:
     with smd.Hook(tmp_path, include_collections=["trees"], save_config=EVERY) as hook:
         hook.get_collection("trees").save_config = smd.SaveConfig(save_interval=3)
         train(hook, 8)
@@ -144,7 +144,7 @@ def test_a_collection_has_a_schedule_of_its_own(tmp_path: Path) -> None:
     assert tree_numbers(trial) == {0: [0], 3: [3], 6: [6]}
 
 
-def test_a_collection_may_change_while_training_goes_on(tmp_path: Path) -> None:
+def test_collection_may_change_during_training(tmp_path: Path) -> None:
     with smd.Hook(tmp_path, include_collections=["trees"], save_config=EVERY) as hook:
 
         def seldom() -> None:
@@ -172,9 +172,7 @@ def test_the_mode_is_what_the_script_sets(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["booster", "file", "raw"])
 @pytest.mark.parametrize("hooks", ["one", "two"])
-def test_training_that_goes_on_goes_on_with_the_steps(
-    tmp_path: Path, given: str, hooks: str
-) -> None:
+def test_continued_training_continues_the_steps(tmp_path: Path, given: str, hooks: str) -> None:
     options: dict[str, Any] = {"include_collections": ["trees"], "save_config": EVERY}
     first, second = {}, {}  # type: dict[str, Any], dict[str, Any]
     hook = smd.Hook(tmp_path / "run", **options)
@@ -205,7 +203,7 @@ def test_training_that_goes_on_goes_on_with_the_steps(
         np.testing.assert_allclose(saved, truth["Gain"].to_numpy(), rtol=1e-5)
 
 
-def test_a_directory_of_a_finished_run_is_refused_and_one_of_a_killed_run_goes_on(
+def test_finished_run_is_rejected_and_killed_run_is_resumed(
     tmp_path: Path,
 ) -> None:
     done = subprocess.run(
@@ -238,7 +236,7 @@ def test_a_second_fresh_training_overwrites_nothing(
     trial = create_trial(str(tmp_path))
     history = [*first["train"]["logloss"], *second["train"]["logloss"]]
     assert course(trial, "train-logloss") == dict(enumerate(history))
-    # The steps go on; the trees are the second model's own.
+    # The steps continue; the trees are the second model's own.
     assert list(tree_numbers(trial).values()) == [[0], [1], [2], [3], [0], [1], [2]]
     assert "steps from 4 on" in caplog.text
 
@@ -270,7 +268,7 @@ def test_no_rounds_at_all(tmp_path: Path) -> None:
     assert create_trial(str(tmp_path)).steps() == [0, 1]
 
 
-# XGBoost wants to be told of updaters less directly.
+# XGBoost wants updaters to be set less directly.
 @pytest.mark.filterwarnings("ignore:.*updater.*:UserWarning")
 def test_trees_that_are_updated_are_saved_as_they_become(tmp_path: Path) -> None:
     params = {**BINARY, "process_type": "update", "updater": "refresh"}
@@ -290,11 +288,11 @@ def test_trees_that_are_updated_are_saved_as_they_become(tmp_path: Path) -> None
         np.testing.assert_allclose(saved, covers.loc[step], rtol=1e-5)
 
 
-# ---- beside other callbacks
+# ---- with other callbacks
 
 
 def stopping(kind: str, hook: Any, **options: Any) -> dict[str, Any]:
-    """The arguments of a training that stops early, with the hook at different places."""
+    """The arguments of training that stops early, with the hook at different positions."""
     early = EarlyStopping(rounds=3, data_name="validation", **options)
     hooks = [] if hook is None else [hook]
     if kind == "before":
@@ -357,14 +355,14 @@ def test_another_callback_ends_training(tmp_path: Path, place: str, moment: str)
         rounds = 4 if moment == "before" else 5
         assert booster.num_boosted_rounds() == rounds
         assert create_trial(str(tmp_path)).steps() == list(range(rounds))
-        # What goes on from there is the model's next round, and the next step.
+        # Continued training starts with the model's next round, and the next step.
         train(hook, 2, xgb_model=booster)
     trial = create_trial(str(tmp_path))
     assert tree_numbers(trial) == {step: [step] for step in range(rounds + 2)}
     assert hook.stats().saved_steps == rounds + 2
 
 
-def test_a_training_that_fails_keeps_the_rounds_before(tmp_path: Path) -> None:
+def test_training_that_fails_keeps_the_rounds_before(tmp_path: Path) -> None:
     def fail() -> None:
         raise RuntimeError("the user's own")
 
@@ -374,14 +372,14 @@ def test_a_training_that_fails_keeps_the_rounds_before(tmp_path: Path) -> None:
         result: dict[str, Any] = {}
         train(hook, 2, evals_result=result)
     trial = create_trial(str(tmp_path))
-    # Round 3 took place, but nobody told the hook.
+    # Round 3 ran, but the hook was not called.
     assert trial.steps()[:3] == [0, 1, 2]
     saved = list(course(trial, "train-logloss").values())
     assert saved[-2:] == result["train"]["logloss"]
 
 
 @pytest.mark.parametrize("place", ["before", "behind"])
-def test_callbacks_of_xgboost_beside_the_hook(tmp_path: Path, place: str) -> None:
+def test_other_xgboost_callbacks_with_the_hook(tmp_path: Path, place: str) -> None:
     def callbacks(folder: Path, hook: Any) -> list[Any]:
         folder.mkdir()
         others = [
@@ -413,7 +411,7 @@ def test_a_hook_that_is_given_twice_saves_once(tmp_path: Path) -> None:
     assert hook.stats().collections["metrics"].tensors == 4
 
 
-def test_two_hooks_save_what_each_was_asked_for(tmp_path: Path) -> None:
+def test_two_hooks_save_their_own_collections(tmp_path: Path) -> None:
     result: dict[str, Any] = {}
     first = smd.Hook(tmp_path / "first", save_config=EVERY)
     second = smd.Hook(tmp_path / "second", save_config=smd.SaveConfig(save_interval=3))
@@ -425,7 +423,7 @@ def test_two_hooks_save_what_each_was_asked_for(tmp_path: Path) -> None:
         assert course(create_trial(hook.out_dir), "train-logloss") == expected
 
 
-def test_a_training_inside_of_a_training_harms_neither(tmp_path: Path) -> None:
+def test_nested_training_runs_do_not_interfere(tmp_path: Path) -> None:
     inner: list[Any] = []
     with smd.Hook(tmp_path, save_config=EVERY) as hook:
         callback = At("after", 2, lambda: inner.append(train(hook, 3, {**BINARY, "eta": 0.1})))
@@ -465,7 +463,7 @@ def folds(hook: Any, rounds: int = 6, **options: Any) -> Any:
         {"nfold": 3, "shuffle": False, "params": {**BINARY, "eval_metric": ["error", "map@3-"]}},
     ],
 )
-def test_the_metrics_of_cross_validation_are_means_and_spreads(
+def test_cross_validation_metrics_are_means_and_standard_deviations(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
     bare = folds(None, **options)
@@ -482,7 +480,7 @@ def test_the_metrics_of_cross_validation_are_means_and_spreads(
     assert sum(name.endswith("-std") for name in expected) == len(expected) / 2
 
 
-def test_a_spread_is_a_metric_and_no_loss(tmp_path: Path) -> None:
+def test_std_of_a_fold_is_a_metric_and_not_a_loss(tmp_path: Path) -> None:
     with smd.Hook(tmp_path, include_collections=["losses"], save_config=EVERY) as hook:
         folds(hook, metrics=["auc", "logloss"])
     trial = create_trial(str(tmp_path))
@@ -490,7 +488,7 @@ def test_a_spread_is_a_metric_and_no_loss(tmp_path: Path) -> None:
     assert len(trial.tensor_names(collection="metrics")) == 8
 
 
-def test_what_needs_one_model_is_told_once_in_cross_validation(
+def test_tensors_that_need_one_model_are_logged_once_in_cross_validation(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data, params = matrix(), {"eta": 0.3, "name": "x"}
@@ -512,9 +510,7 @@ def test_what_needs_one_model_is_told_once_in_cross_validation(
     np.testing.assert_array_equal(trial.tensor("labels").value(3), data.get_label())
 
 
-def test_everything_may_be_asked_for_in_cross_validation(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_cross_validation_with_save_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     bare = folds(None)
     with smd.Hook(tmp_path, save_all=True, save_config=EVERY, on_error="raise") as hook:
         assert folds(hook).equals(bare)
@@ -732,7 +728,7 @@ def test_folds_in_threads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_search_of_a_grid(tmp_path: Path, jobs: int) -> None:
+def test_grid_search(tmp_path: Path, jobs: int) -> None:
     values = features(120)
     found = labels(values)
     grid = {"max_depth": [1, 3], "learning_rate": [0.1]}
@@ -814,7 +810,7 @@ def test_a_trial_sees_every_saved_round_when_training_returns(tmp_path: Path) ->
     assert create_trial(str(tmp_path)).loaded_all_steps
 
 
-def test_a_closed_hook_saves_nothing_and_says_so(
+def test_closed_hook_saves_nothing_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = smd.Hook(tmp_path, save_all=True, save_config=EVERY)
@@ -856,7 +852,7 @@ def test_an_exception_in_the_block_of_a_hook_closes_it(tmp_path: Path) -> None:
     assert create_trial(str(tmp_path)).loaded_all_steps
 
 
-def test_numbers_of_the_user_belong_to_the_round_they_were_saved_in(tmp_path: Path) -> None:
+def test_user_scalars_belong_to_their_round(tmp_path: Path) -> None:
     numbers = iter(range(100))
     with smd.Hook(tmp_path) as hook:
         hook.save_scalar("before", 7)
@@ -871,7 +867,7 @@ def test_numbers_of_the_user_belong_to_the_round_they_were_saved_in(tmp_path: Pa
         hook.save_scalar("after", 8)
     trial = create_trial(str(tmp_path))
     assert course(trial, "scalar/before") == {0: 7}
-    # The callbacks come before the hook: that of round 2 is asked when round 1 is the last.
+    # The callbacks come before the hook: that of round 2 is called when round 1 is the last.
     assert course(trial, "scalar/during") == {1: 0, 3: 1, 11: 2}
     assert course(trial, "scalar/after") == {11: 8}
     assert trial.tensor("train-logloss").steps() == [0, 10]
@@ -893,7 +889,7 @@ def test_numbers_saved_by_a_metric_belong_to_its_round(tmp_path: Path) -> None:
     np.testing.assert_allclose(list(saved.values()), result["train"]["mean"], rtol=1e-6)
 
 
-def test_a_number_saved_before_training_goes_on_is_the_first_new_rounds(tmp_path: Path) -> None:
+def test_scalar_saved_before_continued_training_belongs_to_its_first_round(tmp_path: Path) -> None:
     base = train(rounds=5)
     with smd.Hook(tmp_path, save_config=EVERY) as hook:
         hook.save_scalar("before", 7)
@@ -903,7 +899,7 @@ def test_a_number_saved_before_training_goes_on_is_the_first_new_rounds(tmp_path
     assert course(trial, "scalar/before") == {5: 7}
 
 
-def test_what_a_hook_did_is_counted(tmp_path: Path) -> None:
+def test_stats_are_counted(tmp_path: Path) -> None:
     data = matrix()
     with smd.Hook(
         tmp_path, include_collections=["predictions"], validation_data=data,
@@ -963,7 +959,7 @@ def test_both_formats_hold_the_same(tmp_path: Path, format: str) -> None:
 
 
 def test_a_run_in_memory() -> None:
-    url = f"memory://test_trainings/{next(_NUMBERS)}"
+    url = f"memory://test_training_runs/{next(_NUMBERS)}"
     result: dict[str, Any] = {}
     with smd.Hook(url, save_config=EVERY) as hook:
         train(hook, 3, evals_result=result)
@@ -991,13 +987,13 @@ def test_a_run_in_a_bucket(bucket: str) -> None:
 
 
 def put_in_the_way(out_dir: Path) -> None:
-    """The directory is gone, and a file stands in its place."""
+    """The directory is gone, and a file has its path."""
     out_dir.rename(out_dir.with_name("elsewhere"))
     out_dir.write_text("in the way")
 
 
 @pytest.mark.parametrize("flush_seconds", [0, 1000])
-def test_training_does_not_notice_that_saving_fails(
+def test_training_is_not_affected_if_saving_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, flush_seconds: float
 ) -> None:
     data, run = matrix(), tmp_path / "run"
@@ -1021,7 +1017,7 @@ def test_training_does_not_notice_that_saving_fails(
     assert create_trial(str(tmp_path / "elsewhere")).steps() == [0, 1, 2, 3]
 
 
-def test_asked_to_the_hook_raises_when_saving_fails(tmp_path: Path) -> None:
+def test_on_error_raise_raises_when_saving_fails(tmp_path: Path) -> None:
     run = tmp_path / "run"
     hook = smd.Hook(run, save_config=EVERY, on_error="raise", flush_seconds=1000)
 
@@ -1053,7 +1049,7 @@ class Broken(xgboost.DMatrix):
         raise RuntimeError("no labels today")
 
 
-def test_what_fails_in_one_place_is_told_once_and_the_rest_is_saved(
+def test_failing_source_is_logged_once_and_the_rest_is_saved(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     values = features()
@@ -1073,7 +1069,7 @@ def test_what_fails_in_one_place_is_told_once_and_the_rest_is_saved(
     assert not trial.has_tensor("labels")
 
 
-def test_asked_to_the_hook_raises_what_fails_in_one_place(tmp_path: Path) -> None:
+def test_on_error_raise_raises_the_failure_of_a_source(tmp_path: Path) -> None:
     values = features()
     hook = smd.Hook(
         tmp_path, save_config=EVERY, include_collections=["labels"], on_error="raise",
@@ -1088,7 +1084,7 @@ def test_asked_to_the_hook_raises_what_fails_in_one_place(tmp_path: Path) -> Non
 
 
 class Meet(TrainingCallback):
-    """Has trainings in several threads make each half of a round at the same time."""
+    """Have training runs in several threads run each half of a round at the same time."""
 
     def __init__(self, barrier: threading.Barrier) -> None:
         super().__init__()
@@ -1104,7 +1100,7 @@ class Meet(TrainingCallback):
 
 
 @pytest.mark.parametrize("place", ["before", "behind"])
-def test_trainings_in_threads_do_not_harm_each_other(tmp_path: Path, place: str) -> None:
+def test_training_runs_in_threads_do_not_harm_each_other(tmp_path: Path, place: str) -> None:
     hook = smd.Hook(tmp_path, save_all=True, save_config=EVERY, train_data=matrix())
     depths, barrier = (1, 2, 3), threading.Barrier(3)
 
@@ -1170,7 +1166,7 @@ def test_a_forked_child_saves_nothing_and_leaves_the_run_alone(tmp_path: Path) -
         env=ENVIRONMENT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    # Forked when the hook was made, in the middle of a training, and after it.
+    # Forked when the hook was created, in the middle of training, and after it.
     moments = ["made", "training", "trained"]
     assert done.stdout.splitlines() == [f"{moment} ended with 0" for moment in moments]
     assert done.stderr.count("this hook saves nothing") == 3
@@ -1218,7 +1214,7 @@ def assert_as_in_the_job(run: Path, metrics: list[int]) -> None:
 
 
 @pytest.mark.parametrize("make", ["create", "alias", "get", "variable", "get by variable"])
-def test_a_job_file_describes_a_hook(
+def test_a_json_config_describes_a_hook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: str
 ) -> None:
     run = tmp_path / "run"
@@ -1240,7 +1236,7 @@ def test_a_job_file_describes_a_hook(
     assert_as_in_the_job(run, [0, 3, 6])
 
 
-def test_a_job_file_without_an_interval_saves_every_tenth_round(tmp_path: Path) -> None:
+def test_a_json_config_without_an_interval_saves_every_tenth_round(tmp_path: Path) -> None:
     run = tmp_path / "run"
     hook = smd.get_hook(write_job(tmp_path / "job.json", run))
     assert hook is not None
@@ -1249,7 +1245,7 @@ def test_a_job_file_without_an_interval_saves_every_tenth_round(tmp_path: Path) 
     assert_as_in_the_job(run, [0, 10])
 
 
-def test_a_hook_of_a_job_file_may_be_given_data_later(tmp_path: Path) -> None:
+def test_a_hook_of_a_json_config_may_be_given_data_later(tmp_path: Path) -> None:
     run, data = tmp_path / "run", matrix()
     content = {
         "LocalPath": str(run),
@@ -1342,7 +1338,7 @@ def test_a_metric_that_is_not_finite_saves_the_round(tmp_path: Path) -> None:
     )
 
 
-def test_a_watched_importance_is_computed_at_every_round_and_saved_when_it_should_be(
+def test_observed_importance_is_computed_at_every_round_and_saved_when_non_finite(
     tmp_path: Path,
 ) -> None:
     with smd.Hook(
@@ -1353,7 +1349,7 @@ def test_a_watched_importance_is_computed_at_every_round_and_saved_when_it_shoul
     assert create_trial(str(tmp_path)).steps() == [0, 5]
 
 
-def test_a_round_without_a_number_to_watch(tmp_path: Path) -> None:
+def test_round_without_an_observed_metric(tmp_path: Path) -> None:
     schedule = smd.SaveConfig(save_interval=4, when_nan=["train-mine"])
     with smd.Hook(tmp_path, save_config=schedule, include_collections=["trees"]) as hook:
         train(hook, 6, evals=[])

@@ -1,4 +1,4 @@
-"""Hooks that a job file describes: what it says, and what a training then saves."""
+"""Hooks created from a JSON config, and what they save in training."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ KERNEL, BIAS = "dense/weights/dense/kernel:0", "dense/weights/dense/bias:0"
 GRADIENT = "gradients/dense/kernelGrad"
 STEPS = 25
 
-# Keras asks numpy 2 in the way of numpy 1.
+# Keras calls numpy 2 in the way of numpy 1.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning:keras"),
     pytest.mark.filterwarnings(SEED_WARNING),
 ]
 
 
-def job_file(
+def json_config_file(
     tmp_path: Path, hook: Any = None, collections: Any = None, name: str = "job.json", **more: Any
 ) -> Path:
-    """Writes a job file whose run goes to `tmp_path / "run"`."""
+    """Write a JSON config of a run in `tmp_path / "run"`."""
     content = {"LocalPath": str(tmp_path / "run"), **more}
     if hook is not None:
         content["HookParameters"] = hook
@@ -81,10 +81,10 @@ def steps_of(trial: Trial, tensor: str, mode: Any = TRAIN) -> list[int]:
 # ---- what makes a hook of it
 
 
-def test_all_ways_to_a_hook_lead_to_the_same(
+def test_all_ways_to_create_a_hook_are_equivalent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = job_file(tmp_path, {"save_interval": 3}, {"weights": None})
+    path = json_config_file(tmp_path, {"save_interval": 3}, {"weights": None})
     monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", str(path))
     ways: list[Callable[[], Any]] = [
         lambda: smd.KerasHook.create_from_json_file(path),
@@ -105,31 +105,31 @@ def test_all_ways_to_a_hook_lead_to_the_same(
         hook.close()
 
 
-def test_the_kind_of_hook_that_a_file_makes(tmp_path: Path) -> None:
-    path = job_file(tmp_path)
+def test_hook_type_created_from_a_json_config(tmp_path: Path) -> None:
+    path = json_config_file(tmp_path)
     assert type(smd.get_hook("session", path, True)) is smd.SessionHook
     # Of another kind: it is forgotten, and another one made.
     assert type(smd.get_hook("keras", path, True)) is smd.KerasHook
 
 
-def test_without_a_file_there_is_no_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_hook_without_a_json_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", str(tmp_path / "none.json"))
     assert smd.get_hook("keras", create_if_not_exists=True) is None
     with pytest.raises(FileNotFoundError, match=r"none\.json"):
         smd.KerasHook.create_from_json_file()
 
 
-def test_switched_off_there_is_no_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = job_file(tmp_path)
+def test_no_hook_with_smdebug_disabled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = json_config_file(tmp_path)
     monkeypatch.setenv("USE_SMDEBUG", "false")
     assert smd.get_hook("keras", path, True) is None
     monkeypatch.setenv("USE_SMDEBUG", "true")
     assert smd.get_hook("keras", path, True) is not None
 
 
-def test_a_file_that_is_not_asked_for_makes_no_hook(tmp_path: Path) -> None:
-    assert smd.get_hook("keras", job_file(tmp_path)) is None
-    assert smd.get_hook(json_config_path=job_file(tmp_path)) is None
+def test_json_config_is_not_used_without_create_if_not_exists(tmp_path: Path) -> None:
+    assert smd.get_hook("keras", json_config_file(tmp_path)) is None
+    assert smd.get_hook(json_config_path=json_config_file(tmp_path)) is None
 
 
 # ---- when and what
@@ -151,7 +151,7 @@ def test_a_file_that_is_not_asked_for_makes_no_hook(tmp_path: Path) -> None:
 def test_schedules(
     tmp_path: Path, hook: Any, collection: Any, loss: list[int], kernel: list[int]
 ) -> None:
-    trial = run(job_file(tmp_path, hook, {"weights": collection}))
+    trial = run(json_config_file(tmp_path, hook, {"weights": collection}))
     # What the epoch came to is always saved.
     assert steps_of(trial, "loss") == sorted({*loss, STEPS - 1})
     assert steps_of(trial, KERNEL) == kernel
@@ -159,7 +159,7 @@ def test_schedules(
 
 def test_all_collections_that_are_listed_are_saved(tmp_path: Path) -> None:
     names = ["weights", "biases", "gradients", "layers", "inputs", "outputs"]
-    path = job_file(tmp_path, None, dict.fromkeys([*names, "optimizer_variables"]))
+    path = json_config_file(tmp_path, None, dict.fromkeys([*names, "optimizer_variables"]))
     trial = run(path, 2)
     for name in [*names, "optimizer_variables", "losses", "metrics"]:
         assert trial.tensor_names(collection=name), name
@@ -169,7 +169,7 @@ def test_all_collections_that_are_listed_are_saved(tmp_path: Path) -> None:
 def test_modes(tmp_path: Path) -> None:
     parameters = {"train.save_interval": "3", "eval.save_interval": "2", "eval.start_step": "1"}
     x = np.ones((6, 2), np.float32)
-    path = job_file(tmp_path, parameters, {"layers": None, "gradients": None})
+    path = json_config_file(tmp_path, parameters, {"layers": None, "gradients": None})
     trial = run(path, 7, validation_data=(x, x[:, :1]), validation_batch_size=1)
     assert steps_of(trial, "dense/outputs", TRAIN) == [0, 3, 6]
     assert steps_of(trial, "dense/outputs", EVAL) == [2, 4]
@@ -183,7 +183,7 @@ def test_regexes_and_reductions(tmp_path: Path) -> None:
         "mine": {"include_regex": "outputs$,labels"},
         "biases": {"reductions": "mean", "save_raw_tensor": "true"},
     }
-    hook = smd.KerasHook.create_from_json_file(job_file(tmp_path, parameters, collections))
+    hook = smd.KerasHook.create_from_json_file(json_config_file(tmp_path, parameters, collections))
     model = train(hook, 1)
     hook.close()
     trial = smd.create_trial(tmp_path / "run")
@@ -196,7 +196,7 @@ def test_regexes_and_reductions(tmp_path: Path) -> None:
 
 
 def test_everything(tmp_path: Path) -> None:
-    trial = run(job_file(tmp_path, {"save_all": "true"}), 1)
+    trial = run(json_config_file(tmp_path, {"save_all": "true"}), 1)
     assert {KERNEL, BIAS, GRADIENT, "dense/outputs", "inputs", "predictions", "loss"} <= set(
         trial.tensor_names()
     )
@@ -239,7 +239,7 @@ def test_the_file_of_a_job_as_sagemaker_writes_it(
 
 
 def test_rules_of_a_file(tmp_path: Path) -> None:
-    path = job_file(tmp_path, {"rules": "NonFinite", "save_interval": 1})
+    path = json_config_file(tmp_path, {"rules": "NonFinite", "save_interval": 1})
     hook = smd.KerasHook.create_from_json_file(path)
     train(hook, 3)
     hook.close()
@@ -264,7 +264,7 @@ def test_rules_of_a_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_file_that_makes_no_sense(tmp_path: Path, content: str, fragments: list[str]) -> None:
+def test_invalid_json_config(tmp_path: Path, content: str, fragments: list[str]) -> None:
     path = tmp_path / "job.json"
     path.write_text(content)
     with pytest.raises(SMDebugValueError) as caught:
@@ -276,13 +276,13 @@ def test_a_file_that_makes_no_sense(tmp_path: Path, content: str, fragments: lis
 
 
 def test_a_collection_that_keras_does_not_have(tmp_path: Path) -> None:
-    hook = smd.KerasHook.create_from_json_file(job_file(tmp_path, None, {"trees": None}))
+    hook = smd.KerasHook.create_from_json_file(json_config_file(tmp_path, None, {"trees": None}))
     with pytest.raises(InvalidCollectionConfiguration, match="trees"):
         train(hook, 1)
 
 
 def test_a_directory_with_a_finished_run(tmp_path: Path) -> None:
-    path = job_file(tmp_path)
+    path = json_config_file(tmp_path)
     run(path, 1)
     with pytest.raises(SMDebugError, match="finished run"):
         smd.KerasHook.create_from_json_file(path)

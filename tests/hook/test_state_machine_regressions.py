@@ -92,9 +92,7 @@ def test_when_nan_adds_to_what_another_collection_saves(tmp_path: Path, format: 
 
 @FORMATS
 @FLUSHED
-def test_a_step_that_is_made_again_in_another_mode_is_of_that_mode(
-    tmp_path: Path, format: str, flushed: bool
-) -> None:
+def test_repeated_step_has_its_new_mode(tmp_path: Path, format: str, flushed: bool) -> None:
     hook = make_hook(tmp_path, include_collections=["mine"], format=format)
     hook.get_collection("mine").include("output")
     hook.run(loss=np.float32(1), output=np.ones(2))
@@ -113,7 +111,7 @@ def test_a_step_that_is_made_again_in_another_mode_is_of_that_mode(
 
 @FORMATS
 @FLUSHED
-def test_a_tensor_that_is_saved_again_is_replaced_as_a_whole(
+def test_tensor_saved_again_is_replaced_completely(
     tmp_path: Path, format: str, flushed: bool
 ) -> None:
     hook = make_hook(tmp_path, include_collections=["weights"], format=format)
@@ -133,7 +131,7 @@ def test_a_tensor_that_is_saved_again_is_replaced_as_a_whole(
 
 @FORMATS
 @FLUSHED
-def test_a_tensor_that_is_saved_twice_in_a_step_is_what_was_saved_last(
+def test_tensor_saved_twice_in_a_step_keeps_the_last_value(
     tmp_path: Path, format: str, flushed: bool
 ) -> None:
     hook = make_hook(tmp_path, reduction_config=ReductionConfig(["max"]), format=format)

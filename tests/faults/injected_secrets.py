@@ -1,4 +1,4 @@
-"""Secrets to plant, and where they turn up again."""
+"""Secrets to inject, and a search for them in all output."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ways(text: str) -> Iterator[bytes]:
     yield quote(text).encode()
     for skipped in range(3):
         coded = base64.b64encode(b"x" * skipped + text.encode())
-        # The first and the last characters depend on what is beside it.
+        # The first and the last characters depend on their neighbors.
         yield coded[4:-4]
 
 

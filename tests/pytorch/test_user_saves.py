@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tests.hook.by_hand import (
+from tests.hook.user_saves import (
     Script,
     check_script,
     flush_patterns,
@@ -41,7 +41,7 @@ def test_a_tensor_belongs_to_the_last_step_of_its_mode_or_to_the_first_one(
         check_script(hook, script, step, torch.from_numpy, names, flush_at)
 
 
-def test_outputs_of_a_step_are_not_joined_with_what_is_saved_for_the_next_one(
+def test_outputs_of_a_step_are_not_merged_with_values_of_the_next(
     tmp_path: Path,
 ) -> None:
     net = torch.nn.Linear(2, 2)
