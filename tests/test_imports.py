@@ -13,7 +13,7 @@ import smdebug
 import tornasole
 from smdebug.testing import make_run
 from smdebug.trials import create_trial
-from smdebug.trials.convert import convert_run
+from smdebug.trials.export.convert import convert_run
 from smdebug.trials.selection import Selection
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 INTERVALS = {setups.LOSSES: 0, setups.REDUCTIONS: 1, setups.REDUCTIONS_10: 10}
 
 
-class Written:
+class ExportResult:
     """A writer that is told about a training."""
 
     def __init__(self, setup: str, training: Training, folder: Path) -> None:
@@ -40,4 +40,4 @@ class Written:
         self.writer.close()
 
 
-observe = Written
+observe = ExportResult

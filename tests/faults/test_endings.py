@@ -13,7 +13,7 @@ from tests.faults.tally import Tally, amount
 
 from smdebug.storage.check.run import check_run
 from smdebug.storage.stores.base import open_store
-from smdebug.trials.summary import state_of
+from smdebug.trials.run_summary import state_of
 from smdebug.trials.trial import Trial
 
 if TYPE_CHECKING:

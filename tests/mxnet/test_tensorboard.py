@@ -12,7 +12,7 @@ from tests.board import numbers, read_boards, spread
 from tests.mxnet.nets import batch, every_step, perceptron, sgd
 
 import smdebug.mxnet as smd
-from smdebug.trials.tensorboard import export_tensorboard
+from smdebug.trials.export.tensorboard import export_tensorboard
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from smdebug.pytorch import Hook
 from smdebug.storage.check.run import check_run
 from smdebug.storage.stores.local import LocalStore
 from smdebug.trials import create_trial
-from smdebug.trials.difference import compare_runs
+from smdebug.trials.compare.difference import compare_runs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from smdebug.rules.outcome import Outcome
+    from smdebug.rules.report import Outcome
     from smdebug.storage.findings import Finding
 
 TRAIN, EVAL, GLOBAL, PREDICT = ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.GLOBAL, ModeKeys.PREDICT

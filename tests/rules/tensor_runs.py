@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from smdebug.rules.outcome import Outcome
+    from smdebug.rules.report import Outcome
     from smdebug.rules.rule import Rule
     from smdebug.storage.findings import Finding
 

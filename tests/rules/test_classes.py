@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from smdebug.rules.classes import Classes, ClassReader, pairs
+from smdebug.rules.detectors.classes import Classes, ClassReader, pairs
 from smdebug.trials.frame import Column, RawValue
 
 RANDOM = np.random.default_rng(7)

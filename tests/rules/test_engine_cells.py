@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.rules.tensor_runs import TRAIN, collections, entry
 
-from smdebug.rules.choice import TensorChoice
 from smdebug.rules.rule import frame_of_steps
+from smdebug.rules.tensor_choice import TensorChoice
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.testing.runs import make_run
 from smdebug.trials.create import create_trial

@@ -22,7 +22,7 @@ from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebug
 from smdebug.reductions import REDUCTION_NAMES
 from smdebug.rules import invoke_rule
 from smdebug.rules.builtin.exploding_tensor import ExplodingTensor
-from smdebug.rules.non_finite import CLUES
+from smdebug.rules.detectors.non_finite import CLUES
 from smdebug.testing.runs import make_run
 from smdebug.trials.create import create_trial
 

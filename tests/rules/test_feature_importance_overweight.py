@@ -40,7 +40,7 @@ def importances(*shares: float, kind: str = "weight") -> dict[str, Any]:
 
 
 def rounds(*each: dict[str, Any]) -> Run:
-    """Rounds from 1 on."""
+    """Evaluations from 1 on."""
     return {number: tensors for number, tensors in enumerate(each, 1)}
 
 

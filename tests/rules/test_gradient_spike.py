@@ -21,7 +21,7 @@ from tests.rules.loss_runs import (
 from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
 from smdebug.rules import invoke_rule, make_rule
 from smdebug.rules.builtin.gradient_spike import GradientSpike
-from smdebug.rules.spikes import SpikeLimits
+from smdebug.rules.detectors.spikes import SpikeLimits
 from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tests.rules.loss_runs import (
 from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
 from smdebug.rules import invoke_rule, make_rule
 from smdebug.rules.builtin.loss_not_decreasing import LossNotDecreasing
-from smdebug.rules.courses import Course
+from smdebug.rules.detectors.loss_trend import LossTrend
 from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def many(tmp_path: Path, series: dict[str, Any], every: int = 1) -> str:
 
 def first_verdict(values: Any, every: int = 1) -> tuple[int, str] | None:
     """Which value of a loss is the first at which something is wrong, and what."""
-    course = Course(0.0, least_steps=100)
+    course = LossTrend(0.0, least_steps=100)
     for place, value in enumerate(values.tolist()):
         verdict = course.add(place * every, value)
         if verdict is not None:

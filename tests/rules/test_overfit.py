@@ -43,7 +43,7 @@ def rounds(*pairs: tuple[Iterable[float], Iterable[float]]) -> list[Any]:
 
 
 def of_ratios(*ratios: float) -> list[Any]:
-    """Rounds of four steps of training at 2.0 and an evaluation of two."""
+    """Evaluations of four steps of training at 2.0 and an evaluation of two."""
     return rounds(*(([2.0] * 4, [2.0 * (1 + ratio)] * 2) for ratio in ratios))
 
 

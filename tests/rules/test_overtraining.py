@@ -33,7 +33,7 @@ NAME = "Overtraining"
 
 
 def run_of(trained: Any, evaluated: Any) -> list[Any]:
-    """Rounds of two steps of training and one of evaluation."""
+    """Evaluations of two steps of training and one of evaluation."""
     series = []
     for one, other in zip(trained, evaluated, strict=True):
         series += [*train([one, one]), *evaluation([other])]

@@ -36,7 +36,7 @@ def full_tree(depth: int) -> Any:
 
 
 def rounds(*trees: Any) -> Run:
-    """Rounds of trees, with what else XGBoost says of them."""
+    """Evaluations of trees, with what else XGBoost says of them."""
     return {
         step: {
             "trees/Node": nodes,

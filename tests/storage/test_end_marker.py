@@ -9,7 +9,7 @@ from smdebug.storage.format.keys import END_KEY
 from smdebug.storage.reader import RunReader
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.storage.writer import RunWriter
-from smdebug.trials.summary import FINISHED, STOPPED, state_of
+from smdebug.trials.run_summary import FINISHED, STOPPED, state_of
 
 FORMATS = ("v1", "v2")
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.stores.local import LocalStore
 from smdebug.trials import create_trial
-from smdebug.trials.summary import state_of
+from smdebug.trials.run_summary import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,7 @@ from tests.tensorflow.models import (
 )
 
 import smdebug.tensorflow as smd
-from smdebug.trials.tensorboard import export_tensorboard
+from smdebug.trials.export.tensorboard import export_tensorboard
 
 if TYPE_CHECKING:
     from pathlib import Path

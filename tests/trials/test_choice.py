@@ -10,7 +10,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing import make_run
-from smdebug.trials.choice import in_order, matching, regex_of
+from smdebug.trials.select import in_order, regex_of, resolve_pattern
 from smdebug.trials.trial import Trial
 
 NAMES = ["fc10.weight", "fc2.weight", "gradient/fc2.weight", "gradient/fc10.weight", "odd[1]", "*"]
@@ -33,13 +33,13 @@ NAMES = ["fc10.weight", "fc2.weight", "gradient/fc2.weight", "gradient/fc10.weig
     ],
 )
 def test_what_a_text_means(text: str, meant: list[str]) -> None:
-    assert matching(NAMES, text) == meant
+    assert resolve_pattern(NAMES, text) == meant
 
 
 @pytest.mark.parametrize("text", ["fc2.wieght", "fc2.weight("])
 def test_what_means_nothing(text: str) -> None:
     with pytest.raises(TensorUnavailable, match=r"Nearest names: fc2\.weight"):
-        matching(NAMES, text)
+        resolve_pattern(NAMES, text)
 
 
 def test_what_is_no_regex() -> None:

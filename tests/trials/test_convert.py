@@ -17,7 +17,7 @@ from smdebug.storage.stores.local import LocalStore
 from smdebug.storage.writer_lock import WriterLock
 from smdebug.testing import make_run
 from smdebug.trials import create_trial
-from smdebug.trials.convert import convert_run
+from smdebug.trials.export.convert import convert_run
 from smdebug.trials.selection import Selection
 
 if TYPE_CHECKING:

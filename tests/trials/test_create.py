@@ -271,7 +271,7 @@ def test_a_run_that_holds_only_the_lock_of_its_job_is_waited_for(
 ) -> None:
     # A hook takes its lock some steps before there is anything to read.
     (tmp_path / "locks").mkdir()
-    monkeypatch.setattr("smdebug.trials.opening._DEFAULT_WAIT", 0.0)
+    monkeypatch.setattr("smdebug.trials.wait._DEFAULT_WAIT", 0.0)
     with pytest.raises(MissingCollectionFiles):
         create_trial(str(tmp_path))
     (tmp_path / "locks" / "worker_0.lock").write_text("1\n")

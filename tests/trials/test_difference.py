@@ -18,8 +18,8 @@ from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing import make_run
 from smdebug.trials import selection
-from smdebug.trials.closeness import Closeness
-from smdebug.trials.difference import compare_runs
+from smdebug.trials.compare.difference import compare_runs
+from smdebug.trials.compare.tolerance import Tolerance
 from smdebug.trials.trial import Trial
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_large_tensors_are_compared_in_pieces() -> None:
     first = np.zeros((3, 1 << 20), np.float32)
     second = first.copy()
     second[0, 5], second[2, 7], second[1, 9] = 1.0, 3.0, 2.0
-    what, by = Closeness(1e-5, 1e-8).compare(first, second) or ("", None)
+    what, by = Tolerance(1e-5, 1e-8).compare(first, second) or ("", None)
     assert (what, by and (by.at, by.largest, by.differing)) == ("value", ((2, 7), 3.0, 3))
 
 
@@ -213,7 +213,7 @@ def test_the_first_of_many(data: st.DataObject) -> None:
 
 
 def test_it_ends_behind_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("smdebug.trials.alignment._MOST_ROWS", 2)
+    monkeypatch.setattr("smdebug.trials.compare.alignment._MOST_ROWS", 2)
     first = trial_of(lambda worker, step: [Entry("x", np.arange(3.0))], range(20))
     second = trial_of(lambda worker, step: [Entry("x", np.arange(3.0) + (step > 4))], range(20))
     found = compare_runs(first, second)

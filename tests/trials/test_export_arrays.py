@@ -27,7 +27,7 @@ from smdebug.storage.stores.base import open_store
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing import make_run
 from smdebug.trials import create_trial, selection
-from smdebug.trials.export_arrays import escaped_name, export_npz, export_safetensors
+from smdebug.trials.export.arrays import escaped_name, export_npz, export_safetensors
 from smdebug.trials.selection import Selection
 from smdebug.trials.trial import Trial
 

@@ -11,9 +11,9 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing import make_run
-from smdebug.trials import grid as subject
 from smdebug.trials import selection
-from smdebug.trials.grid import all_steps, read_grid, single_steps, spread
+from smdebug.trials.plot import heatmap as subject
+from smdebug.trials.plot.heatmap import all_steps, read_grid, single_steps, spread
 from smdebug.trials.trial import Trial
 
 STEPS, WORKERS = 31, ("worker_0", "worker_1")

@@ -11,14 +11,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.board import read_board, read_boards, spread
 from tests.hook.numpy_hook import NumpyHook
 
-import smdebug.trials.tensorboard as subject
+import smdebug.trials.export.tensorboard as subject
 from smdebug import modes
 from smdebug.config.collection import Collection
 from smdebug.config.reduction_config import ReductionConfig
 from smdebug.exceptions import DataCorrupted, SMDebugRuntimeError, SMDebugValueError
 from smdebug.testing import make_run
 from smdebug.trials import create_trial
-from smdebug.trials.tensorboard import Exported, export_tensorboard
+from smdebug.trials.export.tensorboard import Exported, export_tensorboard
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from tests.board import numbers, read_boards, spread
 from tests.xgboost.data import BINARY, matrix, train
 
 import smdebug.xgboost as smd
-from smdebug.trials.tensorboard import export_tensorboard
+from smdebug.trials.export.tensorboard import export_tensorboard
 
 if TYPE_CHECKING:
     from pathlib import Path

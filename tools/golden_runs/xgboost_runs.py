@@ -54,7 +54,7 @@ class Recording(TrainingCallback):
         self._validation = validation
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        # Rounds are counted by the hook through all modes.
+        # Evaluations are counted by the hook through all modes.
         number = self._first + epoch
         step = Step(number, self._mode, number)
         save = partial(self._truth.save, step)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug import create_trial, modes
-from smdebug.rules.spikes import SpikeLimits
+from smdebug.rules.detectors.spikes import SpikeLimits
 from smdebug.trials.curves import course
-from smdebug.trials.marks import mark_findings
-from smdebug.trials.plot import wants_log
+from smdebug.trials.plot.finding_markers import mark_findings
+from smdebug.trials.plot.trial_plot import wants_log
 from tools.rule_pictures.trainings import OTHER
 
 if TYPE_CHECKING:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from smdebug.trials.convert import convert_run
-from smdebug.trials.export_arrays import export_npz, export_safetensors
-from smdebug.trials.export_table import export_csv, export_parquet
-from smdebug.trials.tensorboard import export_tensorboard
+from smdebug.trials.export.arrays import export_npz, export_safetensors
+from smdebug.trials.export.convert import convert_run
+from smdebug.trials.export.table import export_csv, export_parquet
+from smdebug.trials.export.tensorboard import export_tensorboard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from smdebug.trials.export import Written
+    from smdebug.trials.export.target import ExportResult
     from smdebug.trials.selection import Selection
 
-    Exporter = Callable[..., Written]
+    Exporter = Callable[..., ExportResult]
 
 _MOST_NAMED = 5
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rich.live import Live
 
 from smdebug.cli.render.terminal import console, print_message
-from smdebug.trials.opening import POLL_SECONDS, pause
-from smdebug.trials.summary import STOPPED, state_of
+from smdebug.trials.run_summary import STOPPED, state_of
+from smdebug.trials.wait import POLL_SECONDS, pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -17,8 +17,8 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage.stores.base import open_store
 from smdebug.storage.stores.retrying import READING_SECONDS, retrying
 from smdebug.trials.create import create_trial
-from smdebug.trials.finding import is_run
-from smdebug.trials.opening import require_place
+from smdebug.trials.run_discovery import is_run
+from smdebug.trials.wait import require_place
 
 if TYPE_CHECKING:
     from smdebug.storage.stores.base import Store

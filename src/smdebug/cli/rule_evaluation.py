@@ -11,11 +11,11 @@ from smdebug.cli.render.rule_report import format_finding
 from smdebug.cli.render.terminal import console, print_message
 from smdebug.exceptions import InsufficientInformationForRuleInvocation
 from smdebug.rules.listing import default_rules
-from smdebug.rules.outcome import COULD_NOT_RUN, FAILED
 from smdebug.rules.registry import make_rule
+from smdebug.rules.report import COULD_NOT_RUN, FAILED
 
 if TYPE_CHECKING:
-    from smdebug.rules.outcome import RuleReport
+    from smdebug.rules.report import RuleReport
     from smdebug.rules.rule import Rule
     from smdebug.rules.runner import RuleRunner
     from smdebug.storage.findings import Finding

@@ -9,8 +9,8 @@ from smdebug.cli.open_run import nearest_paths
 from smdebug.cli.render.progress import Bar
 from smdebug.cli.render.terminal import print_message
 from smdebug.exceptions import SMDebugValueError
-from smdebug.trials.finding import FoundRun, find_runs
-from smdebug.trials.summary import RunSummary, summarise
+from smdebug.trials.run_discovery import FoundRun, find_runs
+from smdebug.trials.run_summary import RunSummary, summarize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ def _summaries(location: str) -> list[RunSummary]:
 def _summarize(found: list[FoundRun]) -> Iterator[RunSummary]:
     """Yield the summary of each run; those in an object store are read concurrently."""
     if not any(run.store.remote for run in found):
-        yield from map(summarise, found)
+        yield from map(summarize, found)
         return
     with ThreadPoolExecutor(_THREADS) as pool:
-        yield from pool.map(summarise, found)
+        yield from pool.map(summarize, found)

@@ -2,8 +2,8 @@
 
 from smdebug.config.rule_requirements import TensorRequirement as Need
 from smdebug.rules.configuration import hook_configuration
-from smdebug.rules.outcome import Outcome, RuleReport
 from smdebug.rules.registry import make_rule, rule_class, rule_names
+from smdebug.rules.report import Outcome, RuleReport
 from smdebug.rules.required_tensors import RequiredTensors, RequiredTensorsForTrial
 from smdebug.rules.rule import Rule
 from smdebug.rules.rule_invoker import invoke_rule

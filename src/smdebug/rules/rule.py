@@ -23,8 +23,8 @@ from smdebug.exceptions import (
 )
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules.action.action import Actions
-from smdebug.rules.choice import TensorChoice
 from smdebug.rules.required_tensors import RequiredTensors
+from smdebug.rules.tensor_choice import TensorChoice
 from smdebug.storage.findings import Finding
 from smdebug.trials.frame import lay_out
 from smdebug.trials.index_rows import IndexRows, needed_columns

@@ -13,8 +13,8 @@ from smdebug.exceptions import (
     TensorUnavailableForStep,
 )
 from smdebug.rules.rule import Rule
-from smdebug.trials.opening import POLL_SECONDS, pause
 from smdebug.trials.steps import StepState
+from smdebug.trials.wait import POLL_SECONDS, pause
 
 if TYPE_CHECKING:
     from smdebug.rules.rule import Rule

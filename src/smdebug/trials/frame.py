@@ -339,13 +339,13 @@ class Frame:
         Returns:
             The axes.
         """
-        from smdebug.trials.plot import plot_frame
+        from smdebug.trials.plot.trial_plot import plot_frame
 
         return plot_frame(self, self._labels(self.reduction), ax)
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks: the first and the last steps and columns."""
-        from smdebug.trials.html import frame_html
+        from smdebug.trials.notebook.html import frame_html
 
         return frame_html(self, self._labels(self.reduction))
 

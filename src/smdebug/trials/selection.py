@@ -14,7 +14,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import from_numpy, to_numpy
 from smdebug.storage.format.keys import END_KEY
 from smdebug.storage.segment_summary import one_array, places_among
-from smdebug.trials.choice import meant, nearest, of_collection, regex_of
+from smdebug.trials.select import filter_by_collection, meant, nearest, regex_of
 from smdebug.trials.step_range import checked_range, in_range
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def _chosen_names(trial: Trial, tensor: str | None, collection: str | None) -> s
         known = list(trial.collections())
         if collection not in known and collection != CollectionKeys.ALL:
             raise SMDebugValueError(_unknown("collection", collection, known, trial))
-        names = of_collection(trial, collection, names)
+        names = filter_by_collection(trial, collection, names)
         if not names:
             also = "" if tensor is None else f" that match {tensor!r}"
             raise SMDebugValueError(

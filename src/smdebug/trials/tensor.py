@@ -262,14 +262,14 @@ class Tensor:
         Example:
             >>> trial.tensor("gradient/fc.weight").plot("l2")  # doctest: +SKIP
         """
-        from smdebug.trials.plot import Manner, plot_names
+        from smdebug.trials.plot.trial_plot import PlotOptions, plot_names
 
-        how = Manner(reduction, step, "lines", mode, worker, ax)
+        how = PlotOptions(reduction, step, "lines", mode, worker, ax)
         return plot_names(self.trial, [self.name], how)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from smdebug.trials.html import tensor_html
+        from smdebug.trials.notebook.html import tensor_html
 
         return tensor_html(self)
 

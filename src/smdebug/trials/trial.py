@@ -34,12 +34,12 @@ from smdebug.storage.v2.index import SCHEMA
 from smdebug.storage.writer_lock import is_written
 from smdebug.trials.collections import RunCollections
 from smdebug.trials.frame_reader import MAX_ROWS, FrameQuery
-from smdebug.trials.opening import POLL_SECONDS, pause, require_place, wait_for_job
 from smdebug.trials.refresh import Refresher
+from smdebug.trials.row_times import row_times
 from smdebug.trials.step_range import checked_range, in_range
 from smdebug.trials.steps import StepState, StepTable
 from smdebug.trials.tensor import Tensor
-from smdebug.trials.times import row_times
+from smdebug.trials.wait import POLL_SECONDS, pause, require_place, wait_for_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -617,14 +617,14 @@ class Trial:
             >>> trial.plot(collection="gradients", reduction="l2")  # doctest: +SKIP
             >>> trial.plot("fc.weight", step=[0, 40])  # doctest: +SKIP
         """
-        from smdebug.trials.plot import Manner, plot
+        from smdebug.trials.plot.trial_plot import PlotOptions, plot
 
-        how = Manner(reduction, step, kind, mode, worker, ax)
+        how = PlotOptions(reduction, step, kind, mode, worker, ax)
         return plot(self, tensors, collection, how)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from smdebug.trials.html import trial_html
+        from smdebug.trials.notebook.html import trial_html
 
         return trial_html(self)
 

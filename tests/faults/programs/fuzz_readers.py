@@ -42,8 +42,8 @@ with atheris.instrument_imports(include=["smdebug"], enable_loader_override=Fals
     from smdebug.storage.v1.index import V1Segment, parse_v1_step
     from smdebug.storage.v2.index import chunk_ranges
     from smdebug.storage.v2.index_file import ColumnCache, IndexFile
-    from smdebug.trials.opening import promised_workers
     from smdebug.trials.trial import Trial
+    from smdebug.trials.wait import promised_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

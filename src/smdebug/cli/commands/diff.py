@@ -35,7 +35,7 @@ def diff(
     from smdebug.cli.render.progress import Bar
     from smdebug.cli.render.run_diff import print_difference, print_unmatched
     from smdebug.cli.render.terminal import console, print_json
-    from smdebug.trials.difference import compare_runs
+    from smdebug.trials.compare.difference import compare_runs
 
     chosen = parse_mode(mode)
     first, second = open_run(run1), open_run(run2)

@@ -43,7 +43,7 @@ def layers(
     from smdebug.cli.render.layer_table import LayerTable
     from smdebug.cli.render.terminal import console, print_json
     from smdebug.reductions import canonical_reduction
-    from smdebug.trials.choice import regex_of, require_worker
+    from smdebug.trials.select import regex_of, require_worker
 
     name = canonical_reduction(reduction)
     wanted = parse_mode(mode)

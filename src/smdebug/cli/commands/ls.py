@@ -33,7 +33,7 @@ def ls(
     from smdebug.cli.render.run_list import print_runs
     from smdebug.cli.render.terminal import print_json, print_message
     from smdebug.cli.run_summaries import summarize_runs
-    from smdebug.trials.summary import DAMAGED
+    from smdebug.trials.run_summary import DAMAGED
 
     summaries = summarize_runs(location, sort.value)
     if as_json:

@@ -43,7 +43,7 @@ def rules(
     from smdebug.cli.render.terminal import print_json
     from smdebug.cli.rule_evaluation import Evaluation, exit_code, make_rules, quiet_log
     from smdebug.rules.listing import list_rules
-    from smdebug.rules.outcome import COULD_NOT_RUN, Outcome
+    from smdebug.rules.report import COULD_NOT_RUN, Outcome
     from smdebug.rules.runner import RuleRunner
 
     if listing and as_json:

@@ -36,7 +36,7 @@ def show(
     from smdebug.cli.render.run_view import RunView
     from smdebug.cli.render.terminal import console, print_json
     from smdebug.reductions import canonical_reduction
-    from smdebug.trials.choice import require_worker
+    from smdebug.trials.select import require_worker
 
     name = None if reduction is None else canonical_reduction(reduction)
     wanted = parse_mode(mode)

@@ -10,7 +10,7 @@ import numpy as np
 
 from smdebug.mode_keys import ModeKeys
 from smdebug.trials.create import create_trial
-from smdebug.trials.grid import spread
+from smdebug.trials.plot.heatmap import spread
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,9 +19,9 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError
 from smdebug.markup import cut_apart
 from smdebug.mode_keys import ModeKeys
-from smdebug.trials.choice import in_order, of_collection
 from smdebug.trials.curves import present_reductions
-from smdebug.trials.grid import common_steps, read_grid, single_steps, spread
+from smdebug.trials.plot.heatmap import common_steps, read_grid, single_steps, spread
+from smdebug.trials.select import filter_by_collection, in_order
 
 if TYPE_CHECKING:
     import re
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from smdebug.trials.grid import Grid
+    from smdebug.trials.plot.heatmap import Grid
     from smdebug.trials.trial import Trial
 
 # The first of these that a run has is the default.
@@ -105,7 +105,9 @@ class LayerTable:
                     f"the run has neither {' nor '.join(_DEFAULTS)}; name a --collection of "
                     f"{', '.join(sorted(self.trial.collections())) or 'none'}, or a --regex"
                 )
-        found = names if what is None else of_collection(self.trial, what, names, "--collection")
+        found = (
+            names if what is None else filter_by_collection(self.trial, what, names, "--collection")
+        )
         if self.pattern is not None:
             found = [name for name in found if self.pattern.search(name)]
         if not found:

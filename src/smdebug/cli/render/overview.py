@@ -16,9 +16,9 @@ from smdebug.cli.render.numbers import exact
 from smdebug.cli.render.terminal import harmless
 from smdebug.mode_keys import ModeKeys
 from smdebug.storage.arrow import to_numpy
-from smdebug.trials.choice import natural
 from smdebug.trials.curves import present_reductions
-from smdebug.trials.summary import FINISHED, format_of, state_of
+from smdebug.trials.run_summary import FINISHED, format_of, state_of
+from smdebug.trials.select import natural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

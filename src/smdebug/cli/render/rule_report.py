@@ -8,11 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from smdebug.cli.render.terminal import console, harmless
-from smdebug.rules.outcome import COULD_NOT_RUN, FAILED, FOUND, Outcome
+from smdebug.rules.report import COULD_NOT_RUN, FAILED, FOUND, Outcome
 
 if TYPE_CHECKING:
     from smdebug.rules.listing import RuleInfo
-    from smdebug.rules.outcome import RuleReport
+    from smdebug.rules.report import RuleReport
     from smdebug.storage.findings import Finding
 
 _MOST_SHOWN, _NARROWEST = 10, 20

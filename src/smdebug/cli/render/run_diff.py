@@ -12,8 +12,8 @@ from smdebug.cli.render.terminal import harmless
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from smdebug.trials.alignment import OnlyOne
-    from smdebug.trials.difference import Difference, RunDifference
+    from smdebug.trials.compare.alignment import Unmatched
+    from smdebug.trials.compare.difference import Difference, RunDifference
 
 
 def print_difference(found: RunDifference, out: Console) -> None:
@@ -75,7 +75,7 @@ def _format_counts(found: RunDifference) -> str:
     return f"tensors compared, step by step: {found.compared:,}{skipped}"
 
 
-def print_unmatched(run: str, only: dict[str, OnlyOne], out: Console) -> None:
+def print_unmatched(run: str, only: dict[str, Unmatched], out: Console) -> None:
     """Print the steps, tensors and workers that only one run has."""
     parts = []
     for what, each in only.items():

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from smdebug.cli.render.numbers import ago, byte_size
 from smdebug.cli.render.terminal import console, harmless
-from smdebug.trials.summary import DAMAGED, FINISHED, LIVE, STOPPED, RunSummary
+from smdebug.trials.run_summary import DAMAGED, FINISHED, LIVE, STOPPED, RunSummary
 
 _GAP = 2
 # Columns that may wrap, with their minimum width.

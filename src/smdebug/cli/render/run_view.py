@@ -17,8 +17,8 @@ from smdebug.cli.render.series_table import draw_series
 from smdebug.cli.render.terminal import harmless, json_line, print_message
 from smdebug.config.collection import CollectionKeys
 from smdebug.exceptions import SMDebugValueError, TensorUnavailable
-from smdebug.trials.choice import matching
 from smdebug.trials.curves import PREFERRED
+from smdebug.trials.select import resolve_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +79,7 @@ class RunView:
             if names and self._pattern is None:
                 return
             try:
-                matching(names, self._pattern or "")
+                resolve_pattern(names, self._pattern or "")
                 return
             except TensorUnavailable as error:
                 missing = error
@@ -98,7 +98,7 @@ class RunView:
             losses = self._trial.collections().get(CollectionKeys.LOSSES)
             names = [] if losses is None else losses.filter(names)
         else:
-            names = matching(names, self._pattern)
+            names = resolve_pattern(names, self._pattern)
         found = self._read_all(names, MOST_CURVES)
         shown = {each.name for each in found}
         self._hidden = len(names) - len(shown) - len(self._skipped)
@@ -189,7 +189,7 @@ class RunView:
         with Bar("tensors") as progress:
             if self._pattern is None:
                 return overview.as_dict(self._trial, self._mode, progress)
-            names = matching(overview.tensor_names(self._trial, self._mode), self._pattern)
+            names = resolve_pattern(overview.tensor_names(self._trial, self._mode), self._pattern)
             found = self._read_all(names, bar=progress)
         return [_as_dict(each) for each in found]
 

@@ -13,7 +13,7 @@ from smdebug.cli.render.line_plot import COLORS, NON_FINITE, PlotCurve, plot
 from smdebug.cli.render.numbers import exact, short
 from smdebug.cli.render.terminal import harmless
 from smdebug.mode_keys import ModeKeys
-from smdebug.trials.grid import spread
+from smdebug.trials.plot.heatmap import spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

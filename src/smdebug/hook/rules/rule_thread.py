@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from smdebug.config.rule_requirements import TensorRequirement
     from smdebug.hook.adapter import Adapter
     from smdebug.hook.rules.fresh_run_store import FreshRunStore
-    from smdebug.rules.outcome import RuleReport
     from smdebug.rules.registry import RuleSpec
+    from smdebug.rules.report import RuleReport
     from smdebug.rules.runner import RuleRunner
     from smdebug.storage.findings import Finding
     from smdebug.trials.trial import Trial

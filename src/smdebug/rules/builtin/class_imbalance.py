@@ -13,13 +13,13 @@ from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.mode_keys import ModeKeys
-from smdebug.rules.classes import LABELS_PER_CLASS, ClassReader, pairs
+from smdebug.rules.detectors.classes import LABELS_PER_CLASS, ClassReader, pairs
 from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from smdebug.rules.classes import Classes
+    from smdebug.rules.detectors.classes import Classes
     from smdebug.storage.findings import Finding
     from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial
@@ -44,7 +44,7 @@ class ClassImbalance(Rule):
 
     Labels of the modes TRAIN and GLOBAL are counted, those of all workers together. EVAL and
     PREDICT are left out: such data often comes sorted by class. How labels and predictions become
-    classes is told at `smdebug.rules.classes.ClassReader`.
+    classes is told at `smdebug.rules.detectors.classes.ClassReader`.
 
     *Imbalance*: since the first step, the class with the most labels has more than
     `threshold_imbalance` times as many as the class with the fewest. It is judged at every step

@@ -12,14 +12,14 @@ from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.mode_keys import ModeKeys
-from smdebug.rules.classes import LABELS_PER_CLASS, ClassReader, pairs
+from smdebug.rules.detectors.classes import LABELS_PER_CLASS, ClassReader, pairs
 from smdebug.rules.rule import Rule
 from smdebug.storage.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from smdebug.rules.classes import Classes
+    from smdebug.rules.detectors.classes import Classes
     from smdebug.trials.frame import Frame, RawValue
     from smdebug.trials.trial import Trial
 
@@ -47,7 +47,7 @@ class Confusion(Rule):
     - otherwise the last steps that together have 20 samples for each class on average.
 
     Samples of all workers go into one matrix. How labels and predictions become classes is told at
-    `smdebug.rules.classes.ClassReader`.
+    `smdebug.rules.detectors.classes.ClassReader`.
 
     Args:
         base_trial: the trial to look at.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from smdebug.reductions import Array
-    from smdebug.rules.choice import TensorChoice
+    from smdebug.rules.tensor_choice import TensorChoice
     from smdebug.storage.findings import Finding
     from smdebug.storage.stores.base import Store
     from smdebug.trials.frame import Frame

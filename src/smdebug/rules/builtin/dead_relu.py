@@ -8,13 +8,13 @@ import numpy as np
 
 from smdebug.config import validation
 from smdebug.config.rule_requirements import TensorRequirement
-from smdebug.rules.units import UnitRule
+from smdebug.rules.detectors.unit_activity import InactiveUnitRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.reductions import Array
-    from smdebug.rules.choice import TensorChoice
+    from smdebug.rules.tensor_choice import TensorChoice
     from smdebug.storage.findings import Finding
     from smdebug.trials.frame import Frame
     from smdebug.trials.index_rows import Bools
@@ -26,12 +26,12 @@ _REGEX = ".*relu_output"
 _LEAST_STEPS = 5
 
 
-class DeadRelu(UnitRule):
+class DeadRelu(InactiveUnitRule):
     """Fires when more than `threshold_layer` percent of a layer's ReLUs are hardly ever active.
 
     A ReLU is active where its output is above 0. It is dead when that is so at less than
-    `threshold_inactivity` percent of the positions; see `UnitRule` for what units and positions
-    are, and how many of them are looked at. NaN counts as active: it is not for this rule.
+    `threshold_inactivity` percent of the positions; see `InactiveUnitRule` for what units and
+    positions are, and how many of them are used. NaN counts as active: it is not for this rule.
 
     Where the outputs themselves were not saved, their number of zeros is used. With z the share of
     zeros, a and l the two thresholds as shares, and d the share of dead units: a unit that is not

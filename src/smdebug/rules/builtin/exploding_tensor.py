@@ -9,7 +9,13 @@ import numpy as np
 from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
-from smdebug.rules.non_finite import CLUES, COUNTS, MEASURED, masked_cells, non_finite_cells
+from smdebug.rules.detectors.non_finite import (
+    CLUES,
+    COUNTS,
+    MEASURED,
+    masked_cells,
+    non_finite_cells,
+)
 from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ class FeatureImportanceOverweight(Rule):
     For each kind of importance (`feature_importance/weight/...`, `feature_importance/gain/...`) and
     at each round: the sum of the `nfeatures` largest importances, divided by the sum of all
     (XGBoost's sum to 1), is above `threshold`. Where no more than `nfeatures` features have any,
-    their sum would be all of it: then it is the largest one by itself. Round 0 says nothing: a
+    their sum would be all of it: then it is the largest one by itself. Evaluation 0 says nothing: a
     single tree has room for few features, whatever the data.
 
     Args:

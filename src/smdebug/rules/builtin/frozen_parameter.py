@@ -18,7 +18,7 @@ from smdebug.trials.frame import Column
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from smdebug.rules.choice import TensorChoice
+    from smdebug.rules.tensor_choice import TensorChoice
     from smdebug.storage.findings import Finding
     from smdebug.trials.frame import Frame
     from smdebug.trials.index_rows import Bools, Floats, Ints

@@ -8,8 +8,8 @@ import numpy as np
 
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
+from smdebug.rules.detectors.spikes import SpikeLimits, beginnings
 from smdebug.rules.rule import Rule
-from smdebug.rules.spikes import SpikeLimits, beginnings
 from smdebug.trials.frame import Column
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import numpy as np
 
 from smdebug.config import validation
 from smdebug.mode_keys import ModeKeys
-from smdebug.rules.courses import Course
-from smdebug.rules.losses import Rounds, by_mode, choose_losses, is_validation
+from smdebug.rules.detectors.evaluation import Evaluations, by_mode, choose_losses, is_validation
+from smdebug.rules.detectors.loss_trend import LossTrend
 from smdebug.rules.rule import Rule
 from smdebug.storage.findings import Finding
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.config.rule_requirements import TensorRequirement
-    from smdebug.rules.courses import Verdict
-    from smdebug.rules.losses import Round
+    from smdebug.rules.detectors.evaluation import Evaluation
+    from smdebug.rules.detectors.loss_trend import TrendProblem
     from smdebug.trials.frame import Column, Frame
     from smdebug.trials.index_rows import Bools, Floats, Ints
     from smdebug.trials.trial import Trial
@@ -97,8 +97,8 @@ class LossNotDecreasing(Rule):
         self.mode = _mode(mode)
         # The steps and values a new one may be compared with, by series.
         self._before: dict[object, tuple[Ints, Floats]] = {}
-        self._courses: dict[object, Course] = {}
-        self._rounds = Rounds()
+        self._courses: dict[object, LossTrend] = {}
+        self._rounds = Evaluations()
         # For `invoke_at_step`: the column, its loss and what it should be below.
         self._compared: dict[int, tuple[Column, float, float]] = {}
 
@@ -202,10 +202,10 @@ class LossNotDecreasing(Rule):
 
     # ---- evaluations
 
-    def _judge_evaluation(self, done: Round) -> Iterator[Finding]:
+    def _judge_evaluation(self, done: Evaluation) -> Iterator[Finding]:
         column, moment = done.column, done.known
         key = (ModeKeys.EVAL, column)
-        course = self._courses.setdefault(key, Course(self.diff_percent / 100))
+        course = self._courses.setdefault(key, LossTrend(self.diff_percent / 100))
         verdict = course.add(done.last, done.validation)
         if verdict is not None and not course.reported:
             course.reported = True
@@ -215,13 +215,13 @@ class LossNotDecreasing(Rule):
                 column.worker,
             )  # fmt: skip
 
-    def _course(self, key: object) -> Course:
+    def _course(self, key: object) -> LossTrend:
         if key not in self._courses:
-            self._courses[key] = Course(self.diff_percent / 100, _FLAT_FACTOR * self.num_steps)
+            self._courses[key] = LossTrend(self.diff_percent / 100, _FLAT_FACTOR * self.num_steps)
         return self._courses[key]
 
 
-def _said(verdict: Verdict) -> str:
+def _said(verdict: TrendProblem) -> str:
     if verdict.kind == "flat":
         return f"does not go down: it began at {verdict.before:.4g} and is at {verdict.now:.4g}"
     if verdict.kind == "risen":

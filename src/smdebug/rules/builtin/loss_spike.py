@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.mode_keys import ModeKeys
-from smdebug.rules.losses import Rounds, by_mode, choose_losses, is_validation
+from smdebug.rules.detectors.evaluation import Evaluations, by_mode, choose_losses, is_validation
+from smdebug.rules.detectors.spikes import SpikeLimits, beginnings
 from smdebug.rules.rule import Rule
-from smdebug.rules.spikes import SpikeLimits, beginnings
 from smdebug.storage.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.config.rule_requirements import TensorRequirement
-    from smdebug.rules.losses import Round
+    from smdebug.rules.detectors.evaluation import Evaluation
     from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial
 
@@ -74,7 +74,7 @@ class LossSpike(Rule):
         limits = self._limits = SpikeLimits.checked(window, factor, min_history, _FLOOR)
         self.window, self.factor = limits.window, limits.factor
         self.min_history = limits.min_history
-        self._rounds = Rounds()
+        self._rounds = Evaluations()
 
     def needs(self) -> tuple[TensorRequirement, ...]:
         """The losses."""
@@ -115,7 +115,7 @@ class LossSpike(Rule):
                 message = f"{column.tensor} {self._said(value, limit)}"
                 yield self.finding(frame, int(steps[where]), message, column, value, limit)
 
-    def _judge_evaluation(self, done: Round) -> Iterator[Finding]:
+    def _judge_evaluation(self, done: Evaluation) -> Iterator[Finding]:
         column, value, key = done.column, done.validation, (ModeKeys.EVAL, done.column)
         follows = self._limits.begun(key)
         limit = float(self._limits.add(key, np.array([value]))[0])

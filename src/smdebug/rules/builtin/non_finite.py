@@ -10,13 +10,20 @@ import numpy as np
 from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
-from smdebug.rules.non_finite import CLUES, COUNTS, DATA, MEASURED, masked_cells, non_finite_cells
+from smdebug.rules.detectors.non_finite import (
+    CLUES,
+    COUNTS,
+    DATA,
+    MEASURED,
+    masked_cells,
+    non_finite_cells,
+)
 from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from smdebug.rules.non_finite import NonFiniteCells
+    from smdebug.rules.detectors.non_finite import NonFiniteCells
     from smdebug.storage.findings import Finding
     from smdebug.trials.frame import Column, Frame
     from smdebug.trials.index_rows import Bools, Ints

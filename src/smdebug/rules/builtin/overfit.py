@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
-from smdebug.rules.round_rule import RoundRule
+from smdebug.rules.detectors.evaluation_rule import EvaluationRule
 from smdebug.storage.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.config.rule_requirements import TensorRequirement
-    from smdebug.rules.losses import Round
+    from smdebug.rules.detectors.evaluation import Evaluation
     from smdebug.trials.trial import Trial
 
 # How many standard errors a difference must have.
@@ -28,7 +28,7 @@ class _Gap(NamedTuple):
     width: float = 0.0
     variance: float = 0.0
 
-    def wider(self, done: Round) -> _Gap:
+    def wider(self, done: Evaluation) -> _Gap:
         width = self.width + done.validation - done.train
         return _Gap(self.evaluations + 1, width, self.variance + done.variance)
 
@@ -37,7 +37,7 @@ class _Gap(NamedTuple):
         return self.width >= _ERRORS * math.sqrt(self.variance)
 
 
-class Overfit(RoundRule):
+class Overfit(EvaluationRule):
     """Fires when the validation loss is higher than the training loss by a share of it.
 
     With V the mean of the losses of one evaluation, and T the mean of the losses of the training
@@ -98,7 +98,7 @@ class Overfit(RoundRule):
         super().start_over()
         self._in_a_row.clear()
 
-    def judge_round(self, done: Round) -> Iterator[Finding]:
+    def check_evaluation(self, done: Evaluation) -> Iterator[Finding]:
         """Compares an evaluation with what went before it."""
         if not done.trained:
             return
@@ -122,7 +122,7 @@ class Overfit(RoundRule):
             )  # fmt: skip
 
 
-def _ratio(done: Round) -> float:
+def _ratio(done: Evaluation) -> float:
     if done.train == 0:
         return math.inf if done.validation > 0 else 0.0
     return (done.validation - done.train) / abs(done.train)

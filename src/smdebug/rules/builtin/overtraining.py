@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from smdebug.config import validation
 from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
-from smdebug.rules.round_rule import RoundRule
+from smdebug.rules.detectors.evaluation_rule import EvaluationRule
 from smdebug.storage.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.rules.losses import Round
+    from smdebug.rules.detectors.evaluation import Evaluation
     from smdebug.trials.trial import Trial
 
 
@@ -35,7 +35,7 @@ class _Best:
             self.since += 1
 
 
-class Overtraining(RoundRule):
+class Overtraining(EvaluationRule):
     """Fires when training goes on although neither loss gets better any more.
 
     The validation loss is the mean of each evaluation, the training loss the mean of the training
@@ -90,7 +90,7 @@ class Overtraining(RoundRule):
         super().start_over()
         self._best.clear()
 
-    def judge_round(self, done: Round) -> Iterator[Finding]:
+    def check_evaluation(self, done: Evaluation) -> Iterator[Finding]:
         """Compares an evaluation with what went before it."""
         train, validation = self._best.setdefault(done.column, (_Best(), _Best()))
         validation.take(done.validation, self.delta)

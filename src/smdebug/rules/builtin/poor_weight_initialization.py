@@ -14,14 +14,14 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import ShapeUnavailableForStep
 from smdebug.mode_keys import ModeKeys
-from smdebug.rules.losses import by_mode
+from smdebug.rules.detectors.evaluation import by_mode
 from smdebug.rules.rule import Rule
 from smdebug.trials.frame import Column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.rules.choice import TensorChoice
+    from smdebug.rules.tensor_choice import TensorChoice
     from smdebug.storage.findings import Finding
     from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any
 from smdebug.config import validation
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugValueError
-from smdebug.rules.units import UnitRule
+from smdebug.rules.detectors.unit_activity import InactiveUnitRule
 
 if TYPE_CHECKING:
     from smdebug.reductions import Array
-    from smdebug.rules.choice import TensorChoice
+    from smdebug.rules.tensor_choice import TensorChoice
     from smdebug.trials.index_rows import Bools
     from smdebug.trials.trial import Trial
 
 _TANH, _SIGMOID = "tanh_input", "sigmoid_input"
 
 
-class SaturatedActivation(UnitRule):
+class SaturatedActivation(InactiveUnitRule):
     """Fires when more than `threshold_layer` percent of a layer's tanh or sigmoid units saturate.
 
     A unit is active where its input lies within the thresholds; beyond them the function is flat in
     float32, give or take its last bit. It is saturated when that is so at less than
-    `threshold_inactivity` percent of the positions; see `UnitRule` for what units and positions
-    are, and how many of them are looked at. NaN counts as active: it is not for this rule.
+    `threshold_inactivity` percent of the positions; see `InactiveUnitRule` for what units and
+    positions are, and how many of them are used. NaN counts as active: it is not for this rule.
 
     A tensor is an input of a tanh when its name has "tanh" in it, in any case, or when the
     collection `tanh_input` has it; of a sigmoid likewise. Any other chosen tensor is held to the

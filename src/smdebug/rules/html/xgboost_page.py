@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smdebug.rules.classes import ClassReader
+from smdebug.rules.detectors.classes import ClassReader
 from smdebug.rules.html.bars import bar_chart, histogram
 from smdebug.rules.html.lines import Curve, line_chart
 from smdebug.rules.html.matrix import matrix_chart
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from smdebug.reductions import Array
     from smdebug.rules.block import Floats, Ints
-    from smdebug.rules.classes import Classes
+    from smdebug.rules.detectors.classes import Classes
 
 # Better when larger; of all other metrics the smallest value is the best.
 _INCREASING = frozenset(

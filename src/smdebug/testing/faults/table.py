@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from smdebug.rules.outcome import COULD_NOT_RUN, FAILED, FOUND, PASSED
+from smdebug.rules.report import COULD_NOT_RUN, FAILED, FOUND, PASSED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.mode_keys import ModeKeys
-from smdebug.trials.labels import label
+from smdebug.trials.plot.labels import label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

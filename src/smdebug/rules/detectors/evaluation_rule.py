@@ -5,20 +5,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from smdebug.rules.losses import Rounds, rows_of
+from smdebug.rules.detectors.evaluation import Evaluations, rows_of
 from smdebug.rules.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.rules.choice import TensorChoice
-    from smdebug.rules.losses import Round
+    from smdebug.rules.detectors.evaluation import Evaluation
+    from smdebug.rules.tensor_choice import TensorChoice
     from smdebug.storage.findings import Finding
     from smdebug.trials.frame import Frame
     from smdebug.trials.trial import Trial
 
 
-class RoundRule(Rule):
+class EvaluationRule(Rule):
     """Judges rounds: an evaluation, and the training since the one before.
 
     Args:
@@ -38,10 +38,10 @@ class RoundRule(Rule):
         super().__init__(base_trial, action_str)
         self.start_step = 0
         self.compared = False
-        self._rounds = Rounds(data_sets=True)
+        self._rounds = Evaluations(data_sets=True)
 
     @abstractmethod
-    def judge_round(self, done: Round) -> Iterator[Finding]:
+    def check_evaluation(self, done: Evaluation) -> Iterator[Finding]:
         """Yields what is wrong with a round that is over."""
 
     def start_over(self) -> None:
@@ -66,9 +66,9 @@ class RoundRule(Rule):
         table = self.read(frame, "mean", self.losses)
         table = rows_of(table, table.steps >= self.start_step)
         for done in self._rounds.add(frame, table):
-            yield from self.judge_round(done)
+            yield from self.check_evaluation(done)
 
     def finish(self) -> Iterator[Finding]:
         """Judges the last round."""
         for done in self._rounds.end():
-            yield from self.judge_round(done)
+            yield from self.check_evaluation(done)

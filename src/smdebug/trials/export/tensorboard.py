@@ -30,7 +30,7 @@ from smdebug.storage.tensorboard.files import (
     remove_files,
     tensor_events,
 )
-from smdebug.trials.apart import require_apart
+from smdebug.trials.export.protection import require_outside_runs
 from smdebug.trials.selection import Selection, pieces
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def export_tensorboard(
     if directory.rstrip("/") == f"{trial.path.rstrip('/')}/{TENSORBOARD_FOLDER}":
         trial.store.path(f"{TENSORBOARD_FOLDER}/x")  # which must not be a link to elsewhere
     else:
-        require_apart(trial.path, directory)
+        require_outside_runs(trial.path, directory)
     there = files_in(directory)
     if there and not force:
         raise SMDebugValueError(

@@ -13,9 +13,9 @@ from smdebug.reductions import REDUCTION_NAMES, canonical_reduction, compute_red
 from smdebug.storage.arrow import from_numpy, to_numpy
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.v2.row_checks import shape_elements
-from smdebug.trials.alignment import Alignment, OnlyOne, Pairs, other_dtypes, other_shapes
-from smdebug.trials.choice import regex_of
-from smdebug.trials.closeness import Closeness, Mismatch
+from smdebug.trials.compare.alignment import Alignment, Pairs, Unmatched, other_dtypes, other_shapes
+from smdebug.trials.compare.tolerance import Mismatch, Tolerance
+from smdebug.trials.select import regex_of
 from smdebug.trials.selection import stretches
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class RunDifference:
     compared: int = 0
     skipped: int = 0
     complete: bool = True
-    only_first: dict[str, OnlyOne] = field(default_factory=dict)
-    only_second: dict[str, OnlyOne] = field(default_factory=dict)
+    only_first: dict[str, Unmatched] = field(default_factory=dict)
+    only_second: dict[str, Unmatched] = field(default_factory=dict)
 
     @property
     def first(self) -> Difference | None:
@@ -128,7 +128,7 @@ def compare_runs(
             raise SMDebugValueError(f"{name} must be a number of at least 0, got {number}")
     trials = first, second
     alignment = Alignment(trials, mode, regex_of("tensor", tensor))
-    comparison = _Comparison(trials, Closeness(rtol, atol), alignment, reduction, everything)
+    comparison = _Comparison(trials, Tolerance(rtol, atol), alignment, reduction, everything)
     comparison.run(tell)
     return comparison.found
 
@@ -137,7 +137,7 @@ class _Comparison:
     def __init__(
         self,
         trials: tuple[Trial, Trial],
-        closeness: Closeness,
+        closeness: Tolerance,
         alignment: Alignment,
         reduction: str | None,
         everything: bool,

@@ -29,7 +29,7 @@ _MORE = 1.05
 _DEVIATION = 1.4826 / math.sqrt(2)
 
 
-class Verdict(NamedTuple):
+class TrendProblem(NamedTuple):
     """What is wrong with a course.
 
     Attributes:
@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
     before: float
 
 
-class Course:
+class LossTrend:
     """The course of one loss. See `LossNotDecreasing` for what it says and why.
 
     Args:
@@ -64,15 +64,15 @@ class Course:
         # The newest values, with infinity for those that are not finite.
         self._newest: deque[float] = deque(maxlen=2 * WINDOW)
         self._next_look = 2 * WINDOW
-        self._flat: Verdict | None = None
+        self._flat: TrendProblem | None = None
         # Where the loss came down from, its noise then, and how low it got.
         self._top: float | None = None
         self._noise = 0.0
         self._lowest = math.inf
-        self._verdict: Verdict | None = None
+        self._verdict: TrendProblem | None = None
         self.reported = False
 
-    def add(self, step: int, value: float) -> Verdict | None:
+    def add(self, step: int, value: float) -> TrendProblem | None:
         """Takes the value of a step; returns what is wrong now."""
         if not self._count:
             self._began = step
@@ -85,10 +85,10 @@ class Course:
             self.reported = self.reported and self._verdict is not None
         return self._verdict
 
-    def _look(self, step: int) -> Verdict | None:
+    def _look(self, step: int) -> TrendProblem | None:
         now = float(np.median(list(self._newest)[-WINDOW:]))
         if math.isinf(now):
-            return Verdict("not finite", now, self._values[0] if self._values else now)
+            return TrendProblem("not finite", now, self._values[0] if self._values else now)
         if self._top is None and len(self._values) >= self._next_look:
             self._next_look = int(len(self._values) * _MORE)
             self._flat = self._is_flat(np.array(self._values))
@@ -96,7 +96,7 @@ class Course:
             return self._risen()
         return self._flat if step - self._began >= self._least_steps else None
 
-    def _is_flat(self, values: Floats) -> Verdict | None:
+    def _is_flat(self, values: Floats) -> TrendProblem | None:
         half = len(values) // 2
         last = values[-min(half, _LAST) :]
         noise, end = _noise(values[-_LAST:]), float(np.median(last))
@@ -117,9 +117,9 @@ class Course:
         flat = begin - end <= max(self._least * abs(begin), _HARDLY * error)
         rising = end > begin and end - begin >= _CLEARLY * error
         # What was flat is so until it has come down: no new finding for every flicker.
-        return Verdict("flat", end, begin) if rising or (visible and flat) else self._verdict
+        return TrendProblem("flat", end, begin) if rising or (visible and flat) else self._verdict
 
-    def _risen(self) -> Verdict | None:
+    def _risen(self) -> TrendProblem | None:
         level = float(np.median(self._newest))
         self._lowest = min(self._lowest, level)
         assert self._top is not None
@@ -129,7 +129,7 @@ class Course:
         if self._verdict is not None:
             # What has risen is so until half of that is gone.
             least /= 2
-        return Verdict("risen", level, self._lowest) if risen > 0 and risen >= least else None
+        return TrendProblem("risen", level, self._lowest) if risen > 0 and risen >= least else None
 
 
 def _noise(values: Floats) -> float:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from smdebug.rules.choice import TensorChoice
     from smdebug.rules.rule import Rule
+    from smdebug.rules.tensor_choice import TensorChoice
     from smdebug.trials.frame import Frame
     from smdebug.trials.index_rows import Bools, Floats
 

@@ -20,8 +20,8 @@ from smdebug.mode_keys import ModeKeys
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from smdebug.rules.choice import TensorChoice
     from smdebug.rules.rule import Rule
+    from smdebug.rules.tensor_choice import TensorChoice
     from smdebug.trials.frame import Column, Frame
     from smdebug.trials.index_rows import Bools
 
@@ -85,7 +85,7 @@ class Moment(NamedTuple):
     mode_step: int
 
 
-class Round(NamedTuple):
+class Evaluation(NamedTuple):
     """An evaluation, and the training since the one before it.
 
     Attributes:
@@ -139,13 +139,13 @@ class _Pending:
         self.train_count += 1
         self.last_trained = value
 
-    def close(self, known: Moment) -> Round:
+    def close(self, known: Moment) -> Evaluation:
         train = self.trained / self.train_count if self.train_count else float("nan")
         variance = 0.0
         if self.train_count > 1:
             of_one = self.squares / (2 * (self.train_count - 1))
             variance = of_one * (1 / self.train_count + 1 / self.count)
-        done = Round(
+        done = Evaluation(
             self.column,
             train,
             self.train_count > 0,
@@ -160,7 +160,7 @@ class _Pending:
         return done
 
 
-class Rounds:
+class Evaluations:
     """Cuts losses into rounds.
 
     An evaluation is a run of EVAL steps between which no step of another mode lies, saved or not:
@@ -181,7 +181,7 @@ class Rounds:
         """Forgets everything."""
         self._pending.clear()
 
-    def add(self, frame: Frame, table: Frame) -> Iterator[Round]:
+    def add(self, frame: Frame, table: Frame) -> Iterator[Evaluation]:
         """Takes the losses of a frame, and yields the rounds that are over."""
         keys = [(_plain(column.tensor), column.worker) for column in table.columns]
         pairs = _pairs(table) if self._data_sets else {}
@@ -212,7 +212,7 @@ class Rounds:
             for place in in_training:
                 self._of(keys[place], table.columns[place]).train(losses[place])
 
-    def end(self) -> Iterator[Round]:
+    def end(self) -> Iterator[Evaluation]:
         """Yields the evaluations that were not known to be over; no step will come any more."""
         for pending in self._pending.values():
             if pending.count:
@@ -223,7 +223,7 @@ class Rounds:
 
     def _evaluate(
         self, pending: _Pending, column: Column, value: float, now: Moment
-    ) -> Iterator[Round]:
+    ) -> Iterator[Evaluation]:
         pending.batches = pending.batches or now.mode is ModeKeys.EVAL
         if pending.batches and now.mode is not ModeKeys.EVAL:
             # The log of an evaluation whose batches were seen.
@@ -236,7 +236,7 @@ class Rounds:
         pending.evaluated += value
         pending.count += 1
 
-    def _close_all(self, now: Moment) -> Iterator[Round]:
+    def _close_all(self, now: Moment) -> Iterator[Evaluation]:
         for pending in self._pending.values():
             if pending.count:
                 yield pending.close(now)
@@ -268,9 +268,9 @@ def _pairs(table: Frame) -> dict[int, int]:
     }
 
 
-def _of_data_set(column: Column, trained: float, evaluated: float, now: Moment) -> Round:
+def _of_data_set(column: Column, trained: float, evaluated: float, now: Moment) -> Evaluation:
     """The round of a data set: all of it is measured, so that chance has no part in it."""
-    return Round(column, trained, True, evaluated, 0.0, now.step, now.step, now)
+    return Evaluation(column, trained, True, evaluated, 0.0, now.step, now.step, now)
 
 
 def _plain(tensor: str) -> str:

@@ -40,7 +40,7 @@ class Mismatch:
 
 
 @dataclass(frozen=True)
-class Closeness:
+class Tolerance:
     """Two numbers are close as `numpy.isclose` has it, in float64; NaN is equal to NaN.
 
     Attributes:
@@ -48,7 +48,7 @@ class Closeness:
         atol: how much they may differ in any case.
 
     Example:
-        >>> Closeness(1e-5, 1e-8).compare(np.array([1.0, 2.0]), np.array([1.0, 2.5]))[1].at
+        >>> Tolerance(1e-5, 1e-8).compare(np.array([1.0, 2.0]), np.array([1.0, 2.5]))[1].at
         (1,)
     """
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from smdebug.reductions import Array
-    from smdebug.rules.choice import TensorChoice
+    from smdebug.rules.tensor_choice import TensorChoice
     from smdebug.storage.findings import Finding
     from smdebug.trials.frame import Column, Frame
     from smdebug.trials.index_rows import Bools, Ints
@@ -49,7 +49,7 @@ class Activity(NamedTuple):
         return self.positions >= LEAST_POSITIONS and self.samples >= LEAST_SAMPLES
 
 
-class UnitRule(Rule):
+class InactiveUnitRule(Rule):
     """A rule that fires when too many units of a layer are hardly ever active.
 
     A unit is an element of the layer's tensor without its first axis, the samples. Channels of

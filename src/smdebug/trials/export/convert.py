@@ -17,8 +17,8 @@ from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.stop_requests import CONTROL_PREFIX
 from smdebug.storage.writer import RunWriter
 from smdebug.storage.writer_lock import WriterLock, WriterLocked, locked_workers
-from smdebug.trials.export import Written, target_directory
-from smdebug.trials.finding import is_run
+from smdebug.trials.export.target import ExportResult, target_directory
+from smdebug.trials.run_discovery import is_run
 from smdebug.trials.selection import groups, pieces
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def convert_run(
     *,
     force: bool = False,
     tell: Tell | None = None,
-) -> Written:
+) -> ExportResult:
     """Writes a run, or a part of it, as a run of one of the two formats.
 
     Steps, modes, workers, times, reductions, collections and values stay what they are; format v1
@@ -68,19 +68,19 @@ def convert_run(
 
     Example:
         >>> convert_run(Selection(trial), "runs/old.v2", "v2")  # doctest: +SKIP
-        Written(out='runs/old.v2', files=4, steps=100, rows=2000, left_out={}, widened={})
+        ExportResult(out='runs/old.v2', files=4, steps=100, rows=2000, left_out={}, widened={})
     """
     trial = selection.trial
     store = target_directory(trial.path, out, force, replaces_run=True)
     with ExitStack() as claims:
         _claim(store, claims)
         _remove(store)
-        return _copy(selection, store, Written(out), format, tell)
+        return _copy(selection, store, ExportResult(out), format, tell)
 
 
 def _copy(
-    selection: Selection, store: Store, done: Written, format: str, tell: Tell | None
-) -> Written:
+    selection: Selection, store: Store, done: ExportResult, format: str, tell: Tell | None
+) -> ExportResult:
     trial, steps = selection.trial, set[int]()
     for place, worker in enumerate(selection.workers):
         writer = RunWriter(store, worker, format, _FLUSH_SECONDS, _QUEUE_BYTES)
@@ -167,7 +167,7 @@ def _collections(trial: Trial, worker: str, num_workers: int) -> str:
     return json.dumps(content)
 
 
-def _note_widened(batch: StepBatch, done: Written) -> None:
+def _note_widened(batch: StepBatch, done: ExportResult) -> None:
     for entry in batch.entries:
         if entry.value is not None and is_extended(entry.value.dtype):
             done.widened[entry.name] = dtype_name(entry.value.dtype)

@@ -13,8 +13,8 @@ from smdebug.storage.arrow import from_list, from_numpy, pa, pc, pq, to_numpy
 from smdebug.storage.format.dtypes import dtype_name
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.v2.index import SCHEMA, TEXT_COLUMNS
-from smdebug.trials.completed_rows import completed_rows
-from smdebug.trials.export import ChunkSink, Written, target_directory, target_file
+from smdebug.trials.export.target import ChunkSink, ExportResult, target_directory, target_file
+from smdebug.trials.export.v1_backfill import completed_rows
 from smdebug.trials.selection import pieces
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def export_parquet(
     values: bool = False,
     force: bool = False,
     tell: Tell | None = None,
-) -> Written:
+) -> ExportResult:
     """Writes the rows of a run as Parquet: one for each worker, step and tensor.
 
     Columns that hold nothing in the whole run are left out.
@@ -58,9 +58,9 @@ def export_parquet(
 
     Example:
         >>> export_parquet(Selection(trial), "run.parquet")  # doctest: +SKIP
-        Written(out='run.parquet', files=1, steps=100, rows=2000, left_out={}, widened={})
+        ExportResult(out='run.parquet', files=1, steps=100, rows=2000, left_out={}, widened={})
     """
-    done = Written(out)
+    done = ExportResult(out)
     columns = _columns(selection, values)
     kinds = _plain_schema(columns, values)
     if not out.endswith("/"):
@@ -83,7 +83,7 @@ def export_parquet(
 
 def export_csv(
     selection: Selection, out: str, *, force: bool = False, tell: Tell | None = None
-) -> Written:
+) -> ExportResult:
     """Writes the rows of a run as CSV, in UTF-8, as RFC 4180 has it but for the ends of lines.
 
     NaN is `nan`, what was not saved is empty, a shape is `[2,3]`. A name that a spreadsheet would
@@ -98,7 +98,7 @@ def export_csv(
     Raises:
         SMDebugValueError: there is something already.
     """
-    done = Written(out, files=1)
+    done = ExportResult(out, files=1)
     columns = _columns(selection, values=False)
     store, key = target_file(selection.trial.path, out, force)
     store.write(key, _csv(_rows(selection, columns, False, done, tell), columns))
@@ -122,7 +122,7 @@ def _plain_schema(columns: list[str], values: bool) -> Any:
 
 
 def _rows(
-    selection: Selection, columns: list[str], values: bool, done: Written, tell: Tell | None
+    selection: Selection, columns: list[str], values: bool, done: ExportResult, tell: Tell | None
 ) -> Iterator[Any]:
     kinds = _plain_schema(columns, False)
     seen: set[int] = set()
@@ -144,7 +144,7 @@ def _rows(
         )
 
 
-def _values(raw: list[Array | None], table: Any, done: Written) -> Any:
+def _values(raw: list[Array | None], table: Any, done: ExportResult) -> Any:
     """The raw values of rows, flattened."""
     found: list[Array | None] = []
     for row, value in enumerate(raw):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smdebug.exceptions import SMDebugError, SMDebugTypeError, SMDebugValueError
-from smdebug.trials.elements import Elements, elements_of
-from smdebug.trials.labels import label, labels
-from smdebug.trials.plot import axes_of
+from smdebug.trials.plot.labels import label, labels
+from smdebug.trials.plot.trial_plot import axes_of
+from smdebug.trials.value_stats import Elements, elements_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -26,7 +26,7 @@ _KEYS = ["step", "mode", "mode_step", "worker", "tensor", "position"]
 
 
 @dataclass
-class OnlyOne:
+class Unmatched:
     """What only one of two runs has.
 
     Attributes:
@@ -90,7 +90,7 @@ class Alignment:
         self._trials = trials
         self._mode = mode
         self.number = "step" if mode is ModeKeys.GLOBAL else "mode_step"
-        self.only: tuple[dict[str, OnlyOne], dict[str, OnlyOne]] = ({}, {})
+        self.only: tuple[dict[str, Unmatched], dict[str, Unmatched]] = ({}, {})
         steps = [set(each.steps(mode, show_incomplete_steps=True)) for each in trials]
         of = "" if mode is ModeKeys.GLOBAL else f" of mode {mode.name.lower()}"
         self.steps = self._common("steps", steps, f"steps{of}")
@@ -99,12 +99,12 @@ class Alignment:
         self.tensors = self._common("tensors", names, what)
         self._workers = self._common("workers", [set(each.workers()) for each in trials])
         for only in self.only:
-            only["rows"] = OnlyOne()
+            only["rows"] = Unmatched()
 
     def _common(self, what: str, sets: list[set[Any]], called: str | None = None) -> list[Any]:
         first, second = sets
         for only, left in zip(self.only, (first - second, second - first), strict=True):
-            only[what] = OnlyOne(len(left), sorted(left)[:_MOST_NAMED])
+            only[what] = Unmatched(len(left), sorted(left)[:_MOST_NAMED])
         common = sorted(first & second)
         if not common:
             told = [", ".join(map(str, sorted(each)[:3])) or "none" for each in sets]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from smdebug.exceptions import SMDebugValueError
 from smdebug.storage.stores.base import open_store
-from smdebug.trials.apart import require_apart, require_no_run_below
+from smdebug.trials.export.protection import require_no_run_below, require_outside_runs
 
 if TYPE_CHECKING:
     import re
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Written:
+class ExportResult:
     """What an export wrote.
 
     Attributes:
@@ -56,7 +56,7 @@ def target_file(run: str, out: str, force: bool) -> tuple[Store, str]:
     parent, slash, name = out.rpartition("/")
     if name in ("", ".", "..", "~") or ("://" not in out and Path(out).expanduser().is_dir()):
         raise SMDebugValueError(f"OUT must be the name of a file, got the directory {out}")
-    require_apart(run, out)
+    require_outside_runs(run, out)
     store = open_store((parent or "/") if slash else ".")
     if not force and name in store.list(name):
         raise SMDebugValueError(_there(out, "is there already"))
@@ -80,7 +80,7 @@ def target_directory(
             holds one.
     """
     require_directory(out)
-    require_apart(run, out, replaces_run)
+    require_outside_runs(run, out, replaces_run)
     store = open_store(out)
     first = store.first() if store.exists() else None
     if first is not None and not force:

@@ -19,7 +19,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage.format.dtypes import dtype_name, is_extended, widen_for_v1
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.stores.local import TEMPORARY_SUFFIX
-from smdebug.trials.export import ChunkSink, Written, target_directory
+from smdebug.trials.export.target import ChunkSink, ExportResult, target_directory
 from smdebug.trials.selection import groups, pieces
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class StepFile(NamedTuple):
 
 def export_safetensors(
     selection: Selection, out: str, *, force: bool = False, tell: Tell | None = None
-) -> Written:
+) -> ExportResult:
     """Writes the raw tensors of a run as safetensors files, one for each step.
 
     A file is `step_000000000040.safetensors`, in a folder of its mode and of its worker where
@@ -73,14 +73,14 @@ def export_safetensors(
 
     Example:
         >>> export_safetensors(Selection(trial), "steps")  # doctest: +SKIP
-        Written(out='steps', files=10, steps=10, rows=800, left_out={}, widened={})
+        ExportResult(out='steps', files=10, steps=10, rows=800, left_out={}, widened={})
     """
     return _export(selection, out, _Safetensors(), force, tell)
 
 
 def export_npz(
     selection: Selection, out: str, *, force: bool = False, tell: Tell | None = None
-) -> Written:
+) -> ExportResult:
     """Writes the raw tensors of a run as npz files of numpy, one for each step.
 
     Files lie as those of `export_safetensors` do. bfloat16 and float8, which numpy cannot name,
@@ -100,8 +100,10 @@ def export_npz(
     return _export(selection, out, _Npz(), force, tell)
 
 
-def _export(selection: Selection, out: str, kind: _Kind, force: bool, tell: Tell | None) -> Written:
-    done, seen = Written(out), -1
+def _export(
+    selection: Selection, out: str, kind: _Kind, force: bool, tell: Tell | None
+) -> ExportResult:
+    done, seen = ExportResult(out), -1
     own = _own_files(selection.trial, kind.ending)
     store = target_directory(selection.trial.path, out, force, own)
     for table in selection.tables(VALUE_COLUMNS, tell):
@@ -157,7 +159,7 @@ def _named(selection: Selection, group: pa.Table) -> Named:
                 yield name, value
 
 
-def _counted(named: Named, kind: _Kind, done: Written) -> Named:
+def _counted(named: Named, kind: _Kind, done: ExportResult) -> Named:
     for name, value in named:
         why = kind.lacks(name, value)
         if why:
@@ -183,7 +185,9 @@ class _Kind(ABC):
         """Why it cannot hold a tensor; empty when it can."""
 
     @abstractmethod
-    def write(self, store: Store, key: str, about: StepFile, named: Named, done: Written) -> None:
+    def write(
+        self, store: Store, key: str, about: StepFile, named: Named, done: ExportResult
+    ) -> None:
         """Writes a file."""
 
 
@@ -220,7 +224,9 @@ class _Safetensors(_Kind):
                 self._known[dtype] = False
         return self._known[dtype]
 
-    def write(self, store: Store, key: str, about: StepFile, named: Named, done: Written) -> None:
+    def write(
+        self, store: Store, key: str, about: StepFile, named: Named, done: ExportResult
+    ) -> None:
         tensors = dict(named)
         metadata = {field: str(value) for field, value in about._asdict().items()}
         path = store.path(key)
@@ -247,10 +253,12 @@ class _Npz(_Kind):
     def lacks(self, name: str, value: Array) -> str:
         return ""
 
-    def write(self, store: Store, key: str, about: StepFile, named: Named, done: Written) -> None:
+    def write(
+        self, store: Store, key: str, about: StepFile, named: Named, done: ExportResult
+    ) -> None:
         store.write(key, self._chunks(about, named, done))
 
-    def _chunks(self, about: StepFile, named: Named, done: Written) -> Iterator[bytes]:
+    def _chunks(self, about: StepFile, named: Named, done: ExportResult) -> Iterator[bytes]:
         # Not by numpy.savez: it takes names for its own arguments, and all tensors at once.
         sink = ChunkSink()
         escaped: dict[str, str] = {}

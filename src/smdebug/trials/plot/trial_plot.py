@@ -11,12 +11,12 @@ import numpy as np
 from smdebug.exceptions import SMDebugRuntimeError, SMDebugValueError
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, canonical_reduction
-from smdebug.trials.choice import chosen, course_names, meant, names_in, require_worker
 from smdebug.trials.curves import Curve, course, curve, what_was_saved
-from smdebug.trials.grid import all_steps, read_grid, spread
 from smdebug.trials.index_rows import VALUE
-from smdebug.trials.labels import label, labels
-from smdebug.trials.marks import mark_bad_steps, mark_findings
+from smdebug.trials.plot.finding_markers import mark_bad_steps, mark_findings
+from smdebug.trials.plot.heatmap import all_steps, read_grid, spread
+from smdebug.trials.plot.labels import label, labels
+from smdebug.trials.select import chosen, default_curve_names, meant, names_in, require_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from smdebug.config.collection import Collection
     from smdebug.trials.curves import Floats, Ints
     from smdebug.trials.frame import Frame
-    from smdebug.trials.grid import Grid
+    from smdebug.trials.plot.heatmap import Grid
     from smdebug.trials.trial import Trial
 
 KINDS = ("lines", "heat")
@@ -48,7 +48,7 @@ _STYLES = {
 
 
 @dataclass(frozen=True)
-class Manner:
+class PlotOptions:
     """How tensors are plotted; see `Trial.plot`."""
 
     reduction: str | None
@@ -63,7 +63,7 @@ def plot(
     trial: Trial,
     tensors: str | Iterable[str] | None,
     collection: str | Collection | None,
-    how: Manner,
+    how: PlotOptions,
 ) -> Any:
     """Plots what `Trial.plot` is asked for."""
     if tensors is not None or collection is not None:
@@ -74,13 +74,13 @@ def plot(
             "neither; plot() by itself shows the losses"
         )
     require_worker(trial, how.worker)
-    names = course_names(trial, how.mode)
+    names = default_curve_names(trial, how.mode)
     drawn = _some(names, MOST_LINES, trial)
     curves = [part for name in drawn for part in course(trial, name, how.mode, how.worker)]
     return _plot_courses(trial, curves, len(names), how.mode, how.ax)
 
 
-def plot_names(trial: Trial, names: list[str], how: Manner) -> Any:
+def plot_names(trial: Trial, names: list[str], how: PlotOptions) -> Any:
     """Plots tensors whose names are known."""
     kind, mode, worker = how.kind, how.mode, how.worker
     if kind not in KINDS:
@@ -91,7 +91,7 @@ def plot_names(trial: Trial, names: list[str], how: Manner) -> Any:
     require_worker(trial, worker)
     reduction = _checked(how.reduction)
     if how.step is not None:
-        from smdebug.trials.ridges import plot_ridges
+        from smdebug.trials.plot.histogram_plot import plot_ridges
 
         if reduction is not None or kind != "lines":
             raise SMDebugValueError(

@@ -73,11 +73,11 @@ def chosen(
     return in_order(trial, list(found))
 
 
-def matching(known: Iterable[str], text: str) -> list[str]:
+def resolve_pattern(known: Iterable[str], text: str) -> list[str]:
     """The names that a text means: exactly, by a shell pattern, or by a regex found in them.
 
     Example:
-        >>> matching(["fc.bias", "gradient/fc10", "gradient/fc2"], "gradient/*")
+        >>> resolve_pattern(["fc.bias", "gradient/fc10", "gradient/fc2"], "gradient/*")
         ['gradient/fc2', 'gradient/fc10']
 
     Raises:
@@ -118,7 +118,7 @@ def regex_of(called: str, text: str | None) -> re.Pattern[str] | None:
         ) from error
 
 
-def of_collection(
+def filter_by_collection(
     trial: Trial, given: str | Collection, known: Iterable[str], called: str = "collection"
 ) -> list[str]:
     """Those of some names that a collection holds; `all` holds all of them.
@@ -175,7 +175,7 @@ def require_worker(trial: Trial, worker: str | None) -> None:
         raise InvalidWorker(worker, tuple(known))
 
 
-def course_names(trial: Trial, mode: ModeKeys) -> list[str]:
+def default_curve_names(trial: Trial, mode: ModeKeys) -> list[str]:
     """The losses; where there are none the metrics, and then the scalars.
 
     Raises:
@@ -234,7 +234,7 @@ def meant(given: str, known: Iterable[str]) -> str:
 
 def _filled(trial: Trial, given: str | Collection, known: list[str]) -> list[str]:
     """What a collection holds, which must be something."""
-    found = of_collection(trial, given, known)
+    found = filter_by_collection(trial, given, known)
     if not found:
         filled = [name for name, each in trial.collections().items() if each.filter(known)]
         name = given if isinstance(given, str) else given.name
@@ -249,7 +249,7 @@ def _named(trial: Trial, given: str, known: list[str], mode: ModeKeys) -> list[s
     if not isinstance(given, str):
         raise SMDebugTypeError(f"tensors must be names or regexes, got {given!r}")
     try:
-        return matching(known, given)
+        return resolve_pattern(known, given)
     except TensorUnavailable as error:
         where = "" if mode is ModeKeys.GLOBAL else f" in mode {mode.name}"
         why = _why_no_regex(given)

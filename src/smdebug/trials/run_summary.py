@@ -14,12 +14,12 @@ from smdebug.storage.findings import read_findings
 from smdebug.storage.format.keys import END_KEY, INDEX_PREFIX, parse_index_key
 from smdebug.storage.reader import RunReader
 from smdebug.storage.writer_lock import is_written
-from smdebug.trials.finding import ListedStore
-from smdebug.trials.opening import promised_workers
+from smdebug.trials.run_discovery import ListedStore
+from smdebug.trials.wait import promised_workers
 
 if TYPE_CHECKING:
     from smdebug.storage.stores.base import Store
-    from smdebug.trials.finding import FoundRun
+    from smdebug.trials.run_discovery import FoundRun
 
 FINISHED, LIVE, STOPPED, DAMAGED = "finished", "live", "stopped", "damaged"
 
@@ -56,7 +56,7 @@ class RunSummary:
     problem: str | None = None
 
 
-def summarise(run: FoundRun) -> RunSummary:
+def summarize(run: FoundRun) -> RunSummary:
     """Reads what is to be known of a run; one that is damaged is told by its state.
 
     Raises:

@@ -20,9 +20,9 @@ from smdebug.storage.format.dtypes import dtype_of
 from smdebug.storage.raw_tensors import VALUE_COLUMNS
 from smdebug.storage.segment_summary import mode_numbers, one_array
 from smdebug.trials.curves import PREFERRED
-from smdebug.trials.elements import elements_of
-from smdebug.trials.sparkline import sparkline
-from smdebug.trials.summary import state_of
+from smdebug.trials.notebook.sparkline import sparkline
+from smdebug.trials.run_summary import state_of
+from smdebug.trials.value_stats import elements_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

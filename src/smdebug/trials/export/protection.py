@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from smdebug.exceptions import SMDebugError, SMDebugValueError
 from smdebug.storage.stores.base import open_store
 from smdebug.storage.stores.local import LocalStore
-from smdebug.trials.finding import find_runs, is_run
+from smdebug.trials.run_discovery import find_runs, is_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _URL = re.compile(r"([a-z0-9+.-]+://[^/]*)(.*)", re.IGNORECASE | re.DOTALL)
 
 
-def require_apart(run: str, out: str, replaces_run: bool = False) -> None:
+def require_outside_runs(run: str, out: str, replaces_run: bool = False) -> None:
     """Refuses to write to a run, or into one.
 
     Args:

@@ -1,0 +1,1 @@
+"""Detectors that several rules share."""

@@ -1,0 +1,1 @@
+"""Comparison of runs, tensor by tensor."""
