@@ -13,7 +13,7 @@ from smdebug.exceptions import RuleEvaluationConditionMet
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import compute_reductions
 from smdebug.rules.registry import make_rule
-from smdebug.rules.rule import frame_of_steps
+from smdebug.rules.rule_frames import frame_of_steps
 from smdebug.rules.runner import RuleRunner, run_rules
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.base import open_store

@@ -12,7 +12,8 @@ from smdebug.exceptions import RuleEvaluationConditionMet, StepUnavailable
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import compute_reductions
 from smdebug.rules.registry import make_rule
-from smdebug.rules.rule import Rule, rule_frames
+from smdebug.rules.rule import Rule
+from smdebug.rules.rule_frames import rule_frames
 from smdebug.rules.runner import run_rules
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.base import open_store

@@ -17,7 +17,7 @@ from smdebug.config.collection_manager import CollectionManager
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import REDUCTION_NAMES, compute_reductions
 from smdebug.rules.registry import BUILTIN_RULES, make_rule
-from smdebug.rules.rule import frame_of_steps
+from smdebug.rules.rule_frames import frame_of_steps
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.testing.runs import make_run
 from smdebug.trials import Trial, create_trial

@@ -168,7 +168,7 @@ def test_in_one_piece_and_step_by_step(tmp_path: Path, monkeypatch: pytest.Monke
     whole = findings(path, "CheckInputImages")
     assert len(whole) == 1
     assert found_in_looks(tmp_path / "live", run, "CheckInputImages") == whole
-    monkeypatch.setattr("smdebug.rules.rule.MAX_ROWS", 1)
+    monkeypatch.setattr("smdebug.rules.rule_frames.MAX_ROWS", 1)
     assert findings(path, "CheckInputImages") == whole
     rule = CheckInputImages(create_trial(path))
     assert invoked(rule) == [4, 5, 6, 7]

@@ -302,7 +302,7 @@ def test_in_one_piece_and_step_by_step(tmp_path: Path, monkeypatch: pytest.Monke
     whole = findings(path, "ClassImbalance")
     assert [each.tensor for each in whole] == ["labels", "predictions"]
     assert found_in_looks(tmp_path / "live", both(), "ClassImbalance") == whole
-    monkeypatch.setattr("smdebug.rules.rule.MAX_ROWS", 1)
+    monkeypatch.setattr("smdebug.rules.rule_frames.MAX_ROWS", 1)
     assert findings(path, "ClassImbalance") == whole
 
 

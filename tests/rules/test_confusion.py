@@ -219,7 +219,7 @@ def test_in_one_piece_and_step_by_step(tmp_path: Path, monkeypatch: pytest.Monke
     whole = findings(path, "Confusion")
     assert [each.step for each in whole] == [3]
     assert found_in_looks(tmp_path / "live", run, "Confusion", modes=modes) == whole
-    monkeypatch.setattr("smdebug.rules.rule.MAX_ROWS", 1)
+    monkeypatch.setattr("smdebug.rules.rule_frames.MAX_ROWS", 1)
     assert findings(path, "Confusion") == whole
 
 

@@ -256,7 +256,7 @@ def test_in_one_piece_and_block_by_block(tmp_path: Path, monkeypatch: pytest.Mon
     run_rules(path, [RULE])
     whole = (tmp_path / KEY).read_bytes()
     (tmp_path / KEY).unlink()
-    monkeypatch.setattr("smdebug.rules.rule.MAX_ROWS", 1)
+    monkeypatch.setattr("smdebug.rules.rule_frames.MAX_ROWS", 1)
     run_rules(path, [RULE])
     assert (tmp_path / KEY).read_bytes() == whole
 

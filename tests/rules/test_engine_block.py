@@ -17,7 +17,7 @@ from smdebug.config.collection_manager import CollectionManager
 from smdebug.exceptions import DataCorrupted
 from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import COUNTS, REDUCTION_NAMES, compute_reduction, compute_reductions
-from smdebug.rules.rule import frame_of_steps
+from smdebug.rules.rule_frames import frame_of_steps
 from smdebug.storage.batch import Block, BlockSchema, Entry, StepBatch
 from smdebug.storage.stores.base import open_store
 from smdebug.storage.stores.memory import MemoryStore

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.rules.tensor_runs import TRAIN, collections, entry
 
-from smdebug.rules.rule import frame_of_steps
+from smdebug.rules.rule_frames import frame_of_steps
 from smdebug.rules.tensor_choice import TensorChoice
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.testing.runs import make_run

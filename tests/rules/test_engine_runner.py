@@ -28,7 +28,8 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.rules import Finding, Outcome, Rule, RuleReport, RuleRunner, run_rules
 from smdebug.rules.builtin.vanishing_gradient import VanishingGradient
 from smdebug.rules.registry import BUILTIN_RULES, RuleSpec, make_rule
-from smdebug.rules.rule import COOLDOWN_STEPS, rule_frames
+from smdebug.rules.rule import COOLDOWN_STEPS
+from smdebug.rules.rule_frames import rule_frames
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.findings import read_reports
 from smdebug.storage.stores.base import open_store
@@ -301,7 +302,7 @@ def test_rule_frames_any_size_find_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     whole = by_rule(run_rules(trial, RULES, record=False))
     assert sum(len(found) for _, _, found in whole) > 10
     for most in (1, 4, 9, 40, 399):
-        monkeypatch.setattr("smdebug.rules.rule.MAX_ROWS", most)
+        monkeypatch.setattr("smdebug.rules.rule_frames.MAX_ROWS", most)
         blocks = list(rule_frames(trial, 0, ["mean"]))
         assert len(blocks) == math.ceil(100 / max(most // 4, 1))
         assert by_rule(run_rules(trial, RULES, record=False)) == whole
@@ -841,7 +842,7 @@ def test_how_far_it_is_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     url = fresh_url()
     make_run(url, range(0, 60, 2))
     # Blocks of ten steps of two tensors.
-    monkeypatch.setattr("smdebug.rules.rule.MAX_ROWS", 20)
+    monkeypatch.setattr("smdebug.rules.rule_frames.MAX_ROWS", 20)
     told: list[tuple[int, int]] = []
     rules = ["NonFinite", "LossSpike"]
     runner = RuleRunner(

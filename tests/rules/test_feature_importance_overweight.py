@@ -153,7 +153,7 @@ def test_in_one_piece_and_step_by_step(tmp_path: Path, monkeypatch: pytest.Monke
     whole = findings(path, RULE)
     assert [each.step for each in whole] == [2, 5]
     assert found_in_looks(tmp_path / "live", run, RULE, modes=modes) == whole
-    monkeypatch.setattr("smdebug.rules.rule.MAX_ROWS", 1)
+    monkeypatch.setattr("smdebug.rules.rule_frames.MAX_ROWS", 1)
     assert findings(path, RULE) == whole
     assert invoked(FeatureImportanceOverweight(create_trial(path))) == [2, 3, 5]
 

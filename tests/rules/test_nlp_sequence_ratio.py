@@ -166,7 +166,7 @@ def test_in_one_piece_and_step_by_step(
     whole = findings(path, "NLPSequenceRatio")
     assert len(whole) == 2
     assert found_in_looks(tmp_path / "live", run, "NLPSequenceRatio", saves) == whole
-    monkeypatch.setattr("smdebug.rules.rule.MAX_ROWS", 1)
+    monkeypatch.setattr("smdebug.rules.rule_frames.MAX_ROWS", 1)
     assert findings(path, "NLPSequenceRatio") == whole
 
 

@@ -23,7 +23,7 @@ from tests.rules.tensor_runs import (
 from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
 from smdebug.rules import invoke_rule
 from smdebug.rules.builtin.replica_divergence import ReplicaDivergence
-from smdebug.rules.rule import frame_of_steps
+from smdebug.rules.rule_frames import frame_of_steps
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.testing.runs import make_run
 from smdebug.trials.create import create_trial

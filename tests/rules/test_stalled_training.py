@@ -19,7 +19,7 @@ from tests.rules.loss_runs import (
 from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
 from smdebug.rules import invoke_rule, make_rule
 from smdebug.rules.builtin.stalled_training import StalledTrainingRule
-from smdebug.rules.rule import frame_of_steps
+from smdebug.rules.rule_frames import frame_of_steps
 from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:

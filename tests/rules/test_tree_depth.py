@@ -88,7 +88,7 @@ def test_in_one_piece_and_step_by_step(tmp_path: Path, monkeypatch: pytest.Monke
     whole = findings(path, "TreeDepth")
     assert [each.step for each in whole] == [1, 4]
     assert found_in_looks(tmp_path / "live", run, "TreeDepth", modes=modes) == whole
-    monkeypatch.setattr("smdebug.rules.rule.MAX_ROWS", 1)
+    monkeypatch.setattr("smdebug.rules.rule_frames.MAX_ROWS", 1)
     assert findings(path, "TreeDepth") == whole
     assert invoked(TreeDepth(create_trial(path))) == [1, 2, 4]
 

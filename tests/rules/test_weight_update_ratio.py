@@ -25,7 +25,7 @@ from tests.rules.tensor_runs import (
 from smdebug.exceptions import InsufficientInformationForRuleInvocation, SMDebugValueError
 from smdebug.rules import invoke_rule
 from smdebug.rules.builtin.weight_update_ratio import WeightUpdateRatio
-from smdebug.rules.rule import frame_of_steps
+from smdebug.rules.rule_frames import frame_of_steps
 from smdebug.trials.create import create_trial
 
 if TYPE_CHECKING:

@@ -1,4 +1,8 @@
-"""A rule: detects one kind of problem in a run."""
+"""A rule: detects one kind of problem in a run.
+
+It has more than 400 lines because it is the interface of smdebug 1.0 and that of rules over frames,
+with a docstring for each method.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +28,9 @@ from smdebug.exceptions import (
 from smdebug.mode_keys import ModeKeys
 from smdebug.rules.action.action import Actions
 from smdebug.rules.required_tensors import RequiredTensors
+from smdebug.rules.rule_frames import rule_frames
 from smdebug.rules.tensor_choice import TensorChoice
 from smdebug.storage.findings import Finding
-from smdebug.trials.frame import lay_out
-from smdebug.trials.index_rows import IndexRows, needed_columns
 from smdebug.trials.trial import Trial
 
 if TYPE_CHECKING:
@@ -37,8 +40,6 @@ if TYPE_CHECKING:
     from smdebug.trials.frame import Column, Frame, RawValue
     from smdebug.trials.index_rows import Bools, Floats
 
-# Rows of the index in a frame: some hundred megabytes, whatever the run.
-MAX_ROWS = 4_000_000
 COOLDOWN_STEPS = 20
 _UNAVAILABLE = (StepUnavailable, NoMoreData, TensorUnavailable, TensorUnavailableForStep)
 
@@ -456,27 +457,6 @@ class Rule:
         missing = self.missing()
         if missing:
             raise InsufficientInformationForRuleInvocation(self.rule_name, missing)
-
-
-def frame_of_steps(trial: Trial, begin: int, end: int, reads: Iterable[str]) -> Frame:
-    """Return the steps `begin <= step < end` of a trial: all tensors, a column for each worker."""
-    reductions = tuple(dict.fromkeys(reads))
-    columns = [*needed_columns(reductions, raw=True), "time", "position"]
-    rows = IndexRows(trial, trial.rows_between(begin, end, columns), reductions)
-    return lay_out(rows, reductions, per_worker=True)
-
-
-def rule_frames(trial: Trial, begin: int, reads: Iterable[str]) -> Iterator[Frame]:
-    """Yield the complete steps of a trial from `begin` on, in frames that fit into memory."""
-    if trial.step_after(begin - 1) is None:
-        # The common case of a rule that is invoked step by step; listing all steps takes long.
-        return
-    steps = [step for step in trial.steps() if step >= begin]
-    width = max(len(trial.tensor_names()) * max(len(trial.known_workers()), 1), 1)
-    at_once = max(MAX_ROWS // width, 1)
-    for start in range(0, len(steps), at_once):
-        part = steps[start : start + at_once]
-        yield frame_of_steps(trial, part[0], part[-1] + 1, reads)
 
 
 def _are_trials(value: object) -> bool:

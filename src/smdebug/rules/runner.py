@@ -20,7 +20,8 @@ from smdebug.exceptions import (
 )
 from smdebug.rules.registry import make_rule
 from smdebug.rules.report import COULD_NOT_RUN, FAILED, FOUND, Outcome, RuleReport
-from smdebug.rules.rule import Rule, rule_frames
+from smdebug.rules.rule import Rule
+from smdebug.rules.rule_frames import rule_frames
 from smdebug.storage.findings import read_findings, write_findings, write_report
 from smdebug.trials.create import create_trial
 from smdebug.trials.trial import Trial

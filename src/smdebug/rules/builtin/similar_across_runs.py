@@ -13,7 +13,8 @@ from smdebug.config.collection import CollectionKeys
 from smdebug.config.rule_requirements import TensorRequirement
 from smdebug.exceptions import SMDebugTypeError
 from smdebug.reductions import REDUCTION_NAMES
-from smdebug.rules.rule import Rule, frame_of_steps, rule_frames
+from smdebug.rules.rule import Rule
+from smdebug.rules.rule_frames import frame_of_steps, rule_frames
 from smdebug.trials.create import create_trial
 from smdebug.trials.trial import Trial
 
