@@ -44,6 +44,8 @@ class FrameQuery:
     steps: slice | tuple[int, ...] | None = None
     # Whether a tensor without reductions, such as one of strings, is an error.
     strict: bool = False
+    # Whether reductions that were not saved are computed from raw values.
+    compute: bool = True
 
     @classmethod
     def checked(
@@ -86,22 +88,46 @@ class FrameQuery:
     def read(self) -> Frame:
         """Return everything as one frame."""
         few = len(self.names) <= _FEW_TENSORS
-        begin, end = self._span()
-        frame = self._frame(lambda raw: self._rows(begin, end, raw, few))
+        ranges = [self._span()] if few else list(self._ranges(None))
+
+        def read(raw: bool) -> pa.Table:
+            tables = [self._rows(begin, end, raw, few) for begin, end in ranges]
+            return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+        frame = self._frame(read)
         self._require_steps(frame)
         return frame
 
     def chunks(self, max_rows: int = MAX_ROWS) -> Iterator[Frame]:
         """Yield frames of consecutive steps, of at most so many rows of the index."""
-        begin, end = self._span()
-        steps = [step for step in self.trial.steps() if begin <= step < end]
         width = len(self.trial.tensor_names()) * max(len(self.trial.known_workers()), 1)
-        at_once = max(max_rows // max(width, 1), 1)
-        for first in range(0, len(steps), at_once):
-            part = steps[first : first + at_once]
-            frame = self._frame(lambda raw: self._rows(part[0], part[-1] + 1, raw, False))  # noqa: B023
+        for begin, end in self._ranges(max(max_rows // max(width, 1), 1)):
+            frame = self._frame(lambda raw: self._rows(begin, end, raw, False))  # noqa: B023
             if len(frame):
                 yield frame
+
+    def _ranges(self, max_steps: int | None) -> Iterator[tuple[int, int]]:
+        """Yield ranges of global steps to read, of at most so many saved steps each.
+
+        Between steps that are listed, nothing is read.
+        """
+        begin, end = self._span()
+        if max_steps is None and not isinstance(self.steps, tuple):
+            yield begin, end
+            return
+        steps = np.array(self.trial.steps(show_incomplete_steps=True), np.int64)
+        steps = steps[(steps >= begin) & (steps < end)]
+        wanted = np.ones(len(steps), bool)
+        if isinstance(self.steps, tuple):
+            known = [self.trial.known_global_step(self.mode, step) for step in self.steps]
+            wanted = np.isin(steps, [step for step in known if step is not None])
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], wanted, [0]])))
+        for first, last in edges.reshape(-1, 2).tolist():
+            for place in range(first, last, max_steps or len(steps)):
+                part = steps[place : min(place + (max_steps or len(steps)), last)]
+                yield int(part[0]), int(part[-1]) + 1
+        if not len(edges):
+            yield begin, begin
 
     def _span(self) -> tuple[int, int]:
         """Return the first global step and the one after the last; without incomplete steps."""
@@ -122,7 +148,7 @@ class FrameQuery:
         frame = self._laid_out(read(False))
         known = [frame.present, *(frame.read(each)[1] for each in self.reductions[1:])]
         missing = any(not np.array_equal(each, frame.saved) for each in known)
-        if missing and {"offset", VALUE} & {*self.trial.present_columns()}:
+        if missing and self.compute and {"offset", VALUE} & {*self.trial.present_columns()}:
             frame = self._laid_out(read(True))
         return frame
 

@@ -20,7 +20,7 @@ from smdebug.exceptions import SMDebugValueError
 from smdebug.markup import cut_apart
 from smdebug.mode_keys import ModeKeys
 from smdebug.trials.curves import present_reductions
-from smdebug.trials.plot.heatmap import common_steps, read_grid, single_steps, spread
+from smdebug.trials.plot.heatmap import common_steps, listed_steps, read_heatmap, spread
 from smdebug.trials.select import filter_by_collection, in_order
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from smdebug.trials.plot.heatmap import Grid
+    from smdebug.trials.plot.heatmap import HeatmapData
     from smdebug.trials.trial import Trial
 
 # The first of these that a run has is the default.
@@ -127,15 +127,15 @@ class LayerTable:
         held = self.trial.collections().get(collection)
         return held is not None and any(map(held.matches, names))
 
-    def grid(self, names: list[str], steps: list[int], rows: int | None) -> Grid:
+    def grid(self, names: list[str], steps: list[int], rows: int | None) -> HeatmapData:
         """Read the values.
 
         Raises:
             SMDebugValueError: there are none.
         """
         with Bar(timer=not self.follows) as progress:
-            grid = read_grid(
-                self.trial, names, self.reduction, single_steps(self.trial, steps, self.mode),
+            grid = read_heatmap(
+                self.trial, names, self.reduction, listed_steps(self.trial, steps, self.mode),
                 self.mode, self.worker, rows, None if self.follows else progress.update,
             )  # fmt: skip
         if not grid.present.any():
@@ -150,12 +150,13 @@ class LayerTable:
                 f"values to compute it from, at these steps; {rest}"
             )
         there = [any(row) for row in grid.present.tolist()]
-        without = [name for name, has in zip(grid.names, there, strict=True) if not has]
+        without = [name for name, has in zip(grid.tensors, there, strict=True) if not has]
         # With --follow these are single steps, at which not every tensor is saved.
         self._report_skipped(without if self.follows else [*without, *grid.absent])
         return replace(
-            grid, names=[name for name, has in zip(grid.names, there, strict=True) if has],
-            values=grid.values[there], present=grid.present[there], bad=grid.bad[there],
+            grid, tensors=[name for name, has in zip(grid.tensors, there, strict=True) if has],
+            values=grid.values[there], present=grid.present[there],
+            non_finite=grid.non_finite[there],
         )  # fmt: skip
 
     def _report_skipped(self, names: list[str]) -> None:
@@ -190,7 +191,7 @@ class LayerTable:
         title.append(f" ({asked} do not fit)" if asked > fits else "")
         heatmap = Heatmap.of(grid.values[grid.present])
         parts = [title, _table(grid, heatmap, longest, cell), Text(""), heatmap.legend()]
-        if grid.left_out:
+        if grid.hidden:
             parts.append(_format_hidden(grid))
         return Group(*parts)
 
@@ -206,7 +207,7 @@ class LayerTable:
             "reduction": self.reduction,
             "mode": self.mode.name,
             "steps": grid.steps.tolist(),
-            "tensors": grid.names,
+            "tensors": grid.tensors,
             "values": [
                 [value if there else None for value, there in zip(*row, strict=True)]
                 for row in cells
@@ -222,7 +223,7 @@ class LayerTable:
             self._printed_step = step
             grid = self.grid(names, [step], self.rows)
             for name, (value,), (there,) in zip(
-                grid.names, grid.values.tolist(), grid.present.tolist(), strict=True
+                grid.tensors, grid.values.tolist(), grid.present.tolist(), strict=True
             ):
                 if there and as_json:
                     yield json_line({"step": step, "tensor": name, "value": value})
@@ -230,13 +231,13 @@ class LayerTable:
                     yield f"{step}\t{harmless(name)}\t{exact(value)}"
 
 
-def _table(grid: Grid, heatmap: Heatmap, longest: int, cell: int) -> Table:
+def _table(grid: HeatmapData, heatmap: Heatmap, longest: int, cell: int) -> Table:
     table = Table(box=None, padding=0, pad_edge=False, header_style="dim")
     table.add_column("tensor", no_wrap=True, width=longest + 1)
     for step in grid.steps.tolist():
         table.add_column(f"{step:>{cell - 1}} ", min_width=cell, no_wrap=True)
     # Keep the end of a name, which is more specific than its beginning.
-    names = cut_apart([harmless(name) for name in grid.names], longest, (longest - 1) // 3)
+    names = cut_apart([harmless(name) for name in grid.tensors], longest, (longest - 1) // 3)
     rows = zip(names, grid.values.tolist(), grid.present.tolist(), strict=True)
     for name, values, present in rows:
         cells = [
@@ -247,14 +248,14 @@ def _table(grid: Grid, heatmap: Heatmap, longest: int, cell: int) -> Table:
     return table
 
 
-def _format_hidden(grid: Grid) -> Text:
-    total = grid.left_out + len(grid.names)
-    line = Text(f"{grid.left_out} of {total} tensors are not shown; --rows N shows more", "dim")
-    if grid.broken:
-        has = "has" if grid.broken == 1 else "have"
-        non_finite = f"\n{grid.broken} of those {has} NaN or Inf saved at these steps"
+def _format_hidden(grid: HeatmapData) -> Text:
+    total = grid.hidden + len(grid.tensors)
+    line = Text(f"{grid.hidden} of {total} tensors are not shown; --rows N shows more", "dim")
+    if grid.hidden_non_finite:
+        has = "has" if grid.hidden_non_finite == 1 else "have"
+        non_finite = f"\n{grid.hidden_non_finite} of those {has} NaN or Inf saved at these steps"
         line.append(non_finite, "bold bright_red")
     if grid.computed:
-        line.append("; " if grid.broken else "\n")
+        line.append("; " if grid.hidden_non_finite else "\n")
         line.append("reductions that were not saved are not computed for hidden tensors")
     return line

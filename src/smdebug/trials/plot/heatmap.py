@@ -1,4 +1,4 @@
-"""A number of many tensors at many steps as an array: tensors down, steps across."""
+"""A reduction of many tensors over many steps as a heat map: tensors down, steps across."""
 
 from __future__ import annotations
 
@@ -8,96 +8,82 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smdebug.exceptions import SMDebugTypeError
-from smdebug.mode_keys import ModeKeys
-from smdebug.reductions import compute_reduction
-from smdebug.storage.arrow import from_numpy, pa, to_numpy
-from smdebug.storage.raw_tensors import VALUE_COLUMNS
-from smdebug.storage.segment_summary import mode_numbers, one_array, places_among
-from smdebug.trials.selection import pieces
+from smdebug.trials.frame_reader import FrameQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from smdebug.reductions import Array
-    from smdebug.trials.curves import Bools, Floats, Ints
+    from smdebug.mode_keys import ModeKeys
+    from smdebug.trials.frame import Frame
+    from smdebug.trials.index_rows import Bools, Floats, Ints
     from smdebug.trials.trial import Trial
 
-    Tell = Callable[[int, int], None]
+    Progress = Callable[[int, int], None]
 
-# How many rows of the index are held at a time; about.
-_ROWS = 2_000_000
-# So many tensors are asked at which steps they were saved.
+# Rows of the index in memory at a time.
+_MAX_ROWS = 2_000_000
+# How many tensors are asked for the steps at which they were saved.
 _ASKED = 16
 _NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
-    """The steps that the columns of a grid are of; made by `single_steps` or `all_steps`.
+class StepColumns:
+    """The steps of the columns of a heat map; made by `listed_steps` or `all_steps`.
 
     Attributes:
-        steps: what each column is called, in the numbering that is asked for.
+        steps: the label of each column, in the numbering of the mode.
         begins: its first global step; ascending.
-        ends: the one behind its last.
-        stretch: how many saved steps a column is made of, at most.
+        listed: the steps in the numbering of the mode, where a column is one step.
+        steps_per_column: how many saved steps share a column, at most.
     """
 
     steps: Ints
     begins: Ints
-    ends: Ints
-    stretch: int = 1
-
-    def together(self, most: int) -> Iterator[tuple[int, int]]:
-        """Columns that lie side by side, at most so many: the first, the one behind the last."""
-        first = 0
-        for end in range(1, len(self.steps) + 1):
-            last = end == len(self.steps)
-            if last or end - first >= most or self.ends[end - 1] != self.begins[end]:
-                yield first, end
-                first = end
+    listed: tuple[int, ...] | None = None
+    steps_per_column: int = 1
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
-    """The numbers, and what they belong to.
+class HeatmapData:
+    """The numbers of a heat map.
 
     Attributes:
-        names: the tensors.
-        steps: the first step of each column, in the numbering that was asked for.
-        values: a row for each tensor: of the steps of a column the finite number with the largest
-            magnitude; one that is not finite where there is no other.
-        present: where there is a number; elsewhere the values say nothing.
-        bad: where one of the numbers is NaN or infinite.
-        stretch: how many saved steps a column is made of, at most.
-        computed: whether any number was computed from values, because it was not saved.
-        left_out: how many more tensors there are.
-        broken: in how many of those a number that was saved is not finite, at these steps.
+        tensors: the tensor of each row.
+        steps: the first step of each column, in the numbering of the mode.
+        values: of the steps of a column the finite number with the largest magnitude; one that is
+            not finite where there is no other.
+        present: where there is a number.
+        non_finite: where one of the numbers is NaN or infinite.
+        steps_per_column: how many saved steps share a column, at most.
+        computed: whether any number was computed from raw values.
+        hidden: how many more tensors there are.
+        hidden_non_finite: how many of those have a saved number that is not finite.
         absent: tensors of which nothing was saved at these steps.
     """
 
-    names: list[str]
+    tensors: list[str]
     steps: Ints
     values: Floats
     present: Bools
-    bad: Bools
-    stretch: int
+    non_finite: Bools
+    steps_per_column: int
     computed: bool
-    left_out: int
-    broken: int
+    hidden: int
+    hidden_non_finite: int
     absent: list[str]
 
-    def filled(self) -> Grid:
-        """The same without the columns that hold nothing."""
+    def without_empty_columns(self) -> HeatmapData:
+        """Return it without the columns that have no number."""
         kept = self.present.any(axis=0)
         return replace(
             self, steps=self.steps[kept], values=self.values[:, kept],
-            present=self.present[:, kept], bad=self.bad[:, kept],
+            present=self.present[:, kept], non_finite=self.non_finite[:, kept],
         )  # fmt: skip
 
 
 def spread(length: int, count: int) -> list[int]:
-    """Places in something of a length, evenly spread, the first and the last among them.
+    """Return evenly spaced indices into a sequence, including the first and the last.
 
     Example:
         >>> spread(100, 3), spread(2, 5)
@@ -109,15 +95,15 @@ def spread(length: int, count: int) -> list[int]:
 
 
 def common_steps(trial: Trial, names: list[str], mode: ModeKeys, wanted: int = 1) -> list[int]:
-    """The steps at which most of some tensors were saved.
+    """Return the steps at which most of some tensors were saved.
 
-    Some of the tensors are asked: those of a collection are mostly saved together.
+    Only some of the tensors are asked: those of a collection are mostly saved together.
 
     Args:
         trial: the run.
         names: the tensors.
         mode: the numbering of the steps.
-        wanted: with so many steps, those that fewer tensors have are left out.
+        wanted: how many steps are enough: those that fewer tensors have are then skipped.
     """
     asked = [names[place] for place in spread(len(names), _ASKED)]
     counts = Counter(step for name in asked for step in trial.tensor(name).steps(mode))
@@ -129,182 +115,114 @@ def common_steps(trial: Trial, names: list[str], mode: ModeKeys, wanted: int = 1
     return found
 
 
-def single_steps(trial: Trial, steps: Sequence[int], mode: ModeKeys) -> Columns:
-    """A column for each of some steps, in the numbering of a mode."""
+def listed_steps(trial: Trial, steps: Sequence[int], mode: ModeKeys) -> StepColumns:
+    """Return a column for each of some steps, in the numbering of a mode; unknown ones go."""
     places = {step: trial.known_global_step(mode, step) for step in steps}
     known = sorted((place, step) for step, place in places.items() if place is not None)
+    listed = tuple(step for _, step in known)
     begins = np.array([place for place, _ in known], np.int64)
-    return Columns(np.array([step for _, step in known], np.int64), begins, begins + 1)
+    return StepColumns(np.array(listed, np.int64), begins, listed)
 
 
-def all_steps(trial: Trial, most: int) -> Columns:
-    """All steps of a trial; where there are more than `most`, some share a column."""
+def all_steps(trial: Trial, max_columns: int) -> StepColumns:
+    """Return all steps of a trial; if there are more than `max_columns`, some share a column."""
     steps = np.array(trial.steps(), np.int64)
-    stretch = max(-(-len(steps) // most), 1)
-    begins = steps[::stretch]
-    return Columns(begins, begins, np.append(begins[1:], steps[-1:] + 1), stretch)
+    shared = max(-(-len(steps) // max_columns), 1)
+    return StepColumns(steps[::shared], steps[::shared], steps_per_column=shared)
 
 
-def read_grid(
+def read_heatmap(
     trial: Trial,
     names: Sequence[str],
-    number: str,
-    columns: Columns,
+    reduction: str,
+    columns: StepColumns,
     mode: ModeKeys,
     worker: str | None = None,
-    rows: int | None = None,
-    tell: Tell | None = None,
-) -> Grid:
-    """Reads a number of tensors: the saved one, else computed from the values.
+    max_tensors: int | None = None,
+    progress: Progress | None = None,
+) -> HeatmapData:
+    """Read a reduction of tensors: the saved one, else computed from raw values.
 
     Args:
         trial: the run.
-        names: the tensors; those that nothing was saved of at these steps are left out.
-        number: a reduction as the index spells it, or "value" for the only element of tensors.
+        names: the tensors.
+        reduction: as the index spells it, or "value" for the element of one-element tensors.
         columns: the steps.
         mode: only steps of this mode, in its numbering.
-        worker: whose; of every tensor and step the first one's that has it when None.
-        rows: so many tensors, evenly spread; all when None.
-        tell: told how many of how many columns are done; again, where they have to be computed.
+        worker: of which worker; the first that has a step when None.
+        max_tensors: so many tensors, evenly spaced; all when None.
+        progress: called with the number of columns that are done and their total; again for those
+            that have to be computed.
     """
-    source = _Source(trial, number, columns, mode, worker)
-    cells = _Cells(len(names), len(columns.steps))
-    seen = np.zeros(len(names), bool)
-    lacking = []
-    for first, end in source.parts():
-        table, places = source.rows(names, first, end)
-        saved = to_numpy(table[number].is_valid())
-        seen[places.tensor] = True
-        cells.add(places.kept(saved), to_numpy(table[number])[saved])
-        if not saved.all():
-            lacking.append((first, end))
-        if tell is not None:
-            tell(end, len(columns.steps))
-    known = np.flatnonzero(seen)
-    shown = known if rows is None else known[spread(len(known), rows)]
+    query = FrameQuery(
+        trial, list(names), (reduction,), mode, worker, columns.listed, compute=False
+    )
+    cells = _Cells(len(names), columns)
+    for frame in query.chunks(_MAX_ROWS):
+        cells.add(frame, query.names)
+        if progress is not None:
+            progress(cells.done, len(columns.steps))
+    known = np.flatnonzero(cells.seen)
+    shown = known if max_tensors is None else known[spread(len(known), max_tensors)]
     hidden = np.setdiff1d(known, shown)
-    broken = int(cells.bad[hidden].any(axis=1).sum())
-    some = [names[place] for place in shown.tolist()]
-    cells = cells.of(shown)
     computed = False
-    for first, end in lacking:
-        for places, values in source.computed(some, first, end):
-            cells.add(places, values)
-            computed = True
-        if tell is not None:
-            tell(end, len(columns.steps))
-    return Grid(
-        some, np.where(cells.first < _NEVER, cells.first, columns.steps), cells.values,
-        cells.present, cells.bad, columns.stretch, computed, len(hidden), broken,
-        [names[place] for place in np.flatnonzero(~seen).tolist()],
+    if len(shown) and cells.incomplete:
+        some = [names[place] for place in shown.tolist()]
+        query = FrameQuery(trial, some, (reduction,), mode, worker, columns.listed)
+        saved = int(cells.counts[shown].sum())
+        cells.counts[:] = 0
+        for frame in query.chunks(_MAX_ROWS):
+            cells.add(frame, some, shown)
+            if progress is not None:
+                progress(cells.done, len(columns.steps))
+        computed = int(cells.counts.sum()) > saved
+    return HeatmapData(
+        [names[place] for place in shown.tolist()],
+        np.where(cells.first < _NEVER, cells.first, columns.steps),
+        cells.values[shown], cells.present[shown], cells.non_finite[shown],
+        columns.steps_per_column, computed, len(hidden),
+        int(cells.non_finite[hidden].any(axis=1).sum()),
+        [names[place] for place in np.flatnonzero(~cells.seen).tolist()],
     )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class _Places:
-    """Where numbers belong: the tensor and the column of each, and what its step is called."""
-
-    tensor: Ints
-    column: Ints
-    shown: Ints
-
-    def kept(self, which: Array) -> _Places:
-        return _Places(self.tensor[which], self.column[which], self.shown[which])
-
-
 class _Cells:
-    """The numbers as they come; of those that meet in a cell the largest stays."""
+    """The numbers of a heat map as they are read; of those in one cell the largest stays."""
 
-    def __init__(self, rows: int, columns: int) -> None:
-        self.values = np.full((rows, columns), np.nan)
-        self.present, self.bad = (np.zeros((rows, columns), bool) for _ in range(2))
-        self.first = np.full(columns, _NEVER)
+    def __init__(self, rows: int, columns: StepColumns) -> None:
+        self._begins = columns.begins
+        shape = (rows, len(columns.steps))
+        self.values = np.full(shape, np.nan)
+        self.present, self.non_finite = np.zeros(shape, bool), np.zeros(shape, bool)
+        self.first = np.full(shape[1], _NEVER)
+        self.seen = np.zeros(rows, bool)
+        # How many numbers were added to each row.
+        self.counts = np.zeros(rows, np.int64)
+        self.incomplete = False
+        self.done = 0
 
-    def of(self, rows: Ints) -> _Cells:
-        """Those of some rows."""
-        part = _Cells(0, 0)
-        part.values, part.present, part.bad = self.values[rows], self.present[rows], self.bad[rows]
-        part.first = self.first
-        return part
-
-    def add(self, places: _Places, values: Floats) -> None:
-        np.minimum.at(self.first, places.column, places.shown)
+    def add(self, frame: Frame, names: list[str], rows: Ints | None = None) -> None:
+        """Add the numbers of a frame; `rows` are those of the names, in order when None."""
+        place = {name: number for number, name in enumerate(names)}
+        row = np.array([place[column.tensor] for column in frame.columns], np.int64)
+        row = row if rows is None else rows[row]
+        column = np.searchsorted(self._begins, frame.global_steps, side="right") - 1
+        self.done = int(column[-1]) + 1
+        self.seen[row] = True
+        self.incomplete |= not np.array_equal(frame.present, frame.saved)
+        step, tensor = np.nonzero(frame.present)
+        values = frame.values[step, tensor]
+        row, column, labels = row[tensor], column[step], frame.steps[step]
+        np.add.at(self.counts, row, 1)
+        np.minimum.at(self.first, column, labels)
         finite = np.isfinite(values)
         size = np.where(finite, np.abs(values), -1.0)
-        # The largest is written last, and stays.
+        # The largest is assigned last, and stays.
         order = np.argsort(size, kind="stable")
-        tensor, column = places.tensor[order], places.column[order]
-        old = self.values[tensor, column]
+        old = self.values[row[order], column[order]]
         better = size[order] > np.where(np.isfinite(old), np.abs(old), -1.0)
-        better |= ~self.present[tensor, column]
-        self.values[tensor[better], column[better]] = values[order][better]
-        self.present[tensor, column] = True
-        self.bad[places.tensor[~finite], places.column[~finite]] = True
-
-
-@dataclass(frozen=True, eq=False)
-class _Source:
-    """Where the numbers come from; see `read_grid`."""
-
-    trial: Trial
-    number: str
-    columns: Columns
-    mode: ModeKeys
-    worker: str | None
-
-    def parts(self) -> Iterator[tuple[int, int]]:
-        """Columns that are read together: about `_ROWS` rows."""
-        width = max(len(self.trial.tensor_names()) * self.trial.num_workers, 1)
-        return self.columns.together(max(_ROWS // width // self.columns.stretch, 1))
-
-    def rows(
-        self, names: Sequence[str], first: int, end: int, raw: bool = False
-    ) -> tuple[pa.Table, _Places]:
-        """The rows of some columns, one for each tensor and step; with `raw` all they hold."""
-        keys = ["step", "mode", "mode_step", "worker", "tensor", self.number]
-        needed = list(dict.fromkeys([*keys, *(VALUE_COLUMNS if raw else ())]))
-        begin, behind = int(self.columns.begins[first]), int(self.columns.ends[end - 1])
-        table = self.trial.rows_between(begin, behind, needed)
-        tensor = places_among(table["tensor"], names)
-        kept = tensor >= 0
-        if self.mode is not ModeKeys.GLOBAL:
-            kept &= mode_numbers(one_array(table["mode"])) == self.mode.value
-        if self.worker is not None:
-            kept &= places_among(table["worker"], [self.worker]) >= 0
-        rows = np.flatnonzero(kept)
-        if self.worker is None and self.trial.num_workers > 1:
-            # Rows come worker after worker: the first one's is the first.
-            step = to_numpy(table["step"])[rows] - begin
-            rows = rows[np.unique(tensor[rows] * (behind - begin) + step, return_index=True)[1]]
-        table = table.take(from_numpy(rows))
-        step = to_numpy(table["step"])
-        shown = step if self.mode is ModeKeys.GLOBAL else to_numpy(table["mode_step"])
-        column = np.searchsorted(self.columns.begins, step, side="right") - 1
-        return table, _Places(tensor[rows], column, shown)
-
-    def computed(
-        self, names: Sequence[str], first: int, end: int
-    ) -> Iterator[tuple[_Places, Floats]]:
-        """What was not saved of some columns, from the values, where those were."""
-        table, places = self.rows(names, first, end, raw=True)
-        missing = np.flatnonzero(to_numpy(table[self.number].is_null()))
-        places = places.kept(missing)
-        begin = 0
-        for piece in pieces(table.take(from_numpy(missing))):
-            numbers = [self._number_of(value) for value in self.trial.row_values(piece)]
-            there = np.array([number is not None for number in numbers], bool)
-            if there.any():
-                values = np.array([number for number in numbers if number is not None], np.float64)
-                yield places.kept(begin + np.flatnonzero(there)), values
-            begin += piece.num_rows
-
-    def _number_of(self, value: Array | None) -> float | None:
-        if value is None or value.dtype.kind in "USO":
-            return None
-        if self.number != "value":
-            try:
-                return float(compute_reduction(value, self.number))
-            except SMDebugTypeError:
-                # Not every reduction of complex numbers is a real one.
-                return None
-        return float(value.reshape(-1)[0]) if value.size == 1 and value.dtype.kind != "c" else None
+        better |= ~self.present[row[order], column[order]]
+        best = order[better]
+        self.values[row[best], column[best]] = values[best]
+        self.present[row, column] = True
+        self.non_finite[row[~finite], column[~finite]] = True

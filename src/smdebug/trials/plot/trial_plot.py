@@ -14,7 +14,7 @@ from smdebug.reductions import REDUCTION_NAMES, canonical_reduction
 from smdebug.trials.curves import Curve, course, curve, what_was_saved
 from smdebug.trials.index_rows import VALUE
 from smdebug.trials.plot.finding_markers import mark_bad_steps, mark_findings
-from smdebug.trials.plot.heatmap import all_steps, read_grid, spread
+from smdebug.trials.plot.heatmap import all_steps, read_heatmap, spread
 from smdebug.trials.plot.labels import label, labels
 from smdebug.trials.select import chosen, default_curve_names, meant, names_in, require_worker
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from smdebug.config.collection import Collection
     from smdebug.trials.curves import Floats, Ints
     from smdebug.trials.frame import Frame
-    from smdebug.trials.plot.heatmap import Grid
+    from smdebug.trials.plot.heatmap import HeatmapData
     from smdebug.trials.trial import Trial
 
 KINDS = ("lines", "heat")
@@ -100,12 +100,12 @@ def plot_names(trial: Trial, names: list[str], how: PlotOptions) -> Any:
         return plot_ridges(trial, names, how.step, mode, worker, how.ax)
     if kind == "heat":
         number = reduction or "value"
-        found = read_grid(trial, names, number, all_steps(trial, _MOST_COLUMNS), mode, worker)
+        found = read_heatmap(trial, names, number, all_steps(trial, _MOST_COLUMNS), mode, worker)
         if not found.present.any():
             raise SMDebugValueError(
                 f"{number} was saved at no step of these tensors; {what_was_saved(trial, names[0])}"
             )
-        return _plot_heat(trial, found.filled(), reduction, mode, how.ax)
+        return _plot_heat(trial, found.without_empty_columns(), reduction, mode, how.ax)
     drawn = _some(names, MOST_LINES, trial)
     curves = [curve(trial, name, reduction, mode, worker) for name in drawn]
     return _plot_layers(trial, curves, names, reduction, mode, how.ax)
@@ -283,12 +283,14 @@ def _name_colors(axes: Any, names: list[str]) -> None:
     bar.ax.invert_yaxis()
 
 
-def _plot_heat(trial: Trial, found: Grid, reduction: str | None, mode: ModeKeys, ax: Any) -> Any:
+def _plot_heat(
+    trial: Trial, found: HeatmapData, reduction: str | None, mode: ModeKeys, ax: Any
+) -> Any:
     axes = axes_of(ax)
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap, LogNorm, Normalize
 
-    rows = len(found.names)
+    rows = len(found.tensors)
     logarithmic = wants_log([found.values])
     edges, between = _edges(found.steps), np.arange(rows + 1) - 0.5
     shown = np.ma.masked_invalid(found.values)
@@ -296,7 +298,7 @@ def _plot_heat(trial: Trial, found: Grid, reduction: str | None, mode: ModeKeys,
         edges, between, np.ma.masked_equal(shown, 0) if logarithmic else shown,
         norm=LogNorm() if logarithmic else Normalize(), cmap=colormaps["viridis"], rasterized=True,
     )  # fmt: skip
-    others = [("NaN or Inf", _BAD, found.bad)]
+    others = [("NaN or Inf", _BAD, found.non_finite)]
     if logarithmic:
         # There is no place for it among logarithms.
         others.append(("0", _ZERO, found.values == 0))
@@ -310,10 +312,16 @@ def _plot_heat(trial: Trial, found: Grid, reduction: str | None, mode: ModeKeys,
     # As a network is read: what is computed first is on top.
     axes.set_ylim(rows - 0.5, -0.5)
     places = spread(rows, 9 if rows > _MOST_ROW_NAMES else rows)
-    axes.set_yticks(places, labels([found.names[place] for place in places], 36), fontsize="small")
+    axes.set_yticks(
+        places, labels([found.tensors[place] for place in places], 36), fontsize="small"
+    )
     bar = axes.figure.colorbar(mesh, ax=axes)
     bar.set_label(reduction or "value")
-    shared = f"; the largest of up to {found.stretch} steps each" if found.stretch > 1 else ""
+    shared = (
+        f"; the largest of up to {found.steps_per_column} steps each"
+        if found.steps_per_column > 1
+        else ""
+    )
     count = "1 tensor" if rows == 1 else f"{rows:,} tensors"
     return finish(axes, f"{count} of {label(trial.name)}{shared}", mode)
 

@@ -11,9 +11,9 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing import make_run
-from smdebug.trials import selection
+from smdebug.trials import index_rows
 from smdebug.trials.plot import heatmap as subject
-from smdebug.trials.plot.heatmap import all_steps, read_grid, single_steps, spread
+from smdebug.trials.plot.heatmap import all_steps, listed_steps, read_heatmap, spread
 from smdebug.trials.trial import Trial
 
 STEPS, WORKERS = 31, ("worker_0", "worker_1")
@@ -56,14 +56,14 @@ def trial() -> Trial:
 @pytest.fixture(params=["all at once", "little by little"])
 def amount(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "little by little":
-        monkeypatch.setattr(subject, "_ROWS", 1)
-        monkeypatch.setattr(selection, "MOST_BYTES", 1)
+        monkeypatch.setattr(subject, "_MAX_ROWS", 1)
+        monkeypatch.setattr(index_rows, "CHUNK_BYTES", 1)
 
 
-def check_cell(found: subject.Grid, row: int, column: int, numbers: list[float]) -> None:
+def check_cell(found: subject.HeatmapData, row: int, column: int, numbers: list[float]) -> None:
     finite = [number for number in numbers if np.isfinite(number)]
     assert found.present[row, column]
-    assert found.bad[row, column] == (len(finite) < len(numbers))
+    assert found.non_finite[row, column] == (len(finite) < len(numbers))
     expected = max(finite, key=abs) if finite else numbers[0]
     np.testing.assert_allclose(found.values[row, column], expected, rtol=1e-12)
 
@@ -71,11 +71,11 @@ def check_cell(found: subject.Grid, row: int, column: int, numbers: list[float])
 @pytest.mark.usefixtures("amount")
 def test_steps_that_share_columns(trial: Trial) -> None:
     told: list[tuple[int, int]] = []
-    found = read_grid(
+    found = read_heatmap(
         trial, TENSORS, "mean", all_steps(trial, 7), ModeKeys.GLOBAL,
-        tell=lambda *pair: told.append(pair),
+        progress=lambda *pair: told.append(pair),
     )  # fmt: skip
-    assert (found.names, found.stretch, found.computed) == (list(TENSORS), 5, True)
+    assert (found.tensors, found.steps_per_column, found.computed) == (list(TENSORS), 5, True)
     assert found.steps.tolist() == [0, 5, 10, 15, 20, 25, 30]
     assert (7, 7) in told
     for row, name in enumerate(TENSORS):
@@ -88,27 +88,27 @@ def test_steps_that_share_columns(trial: Trial) -> None:
 
 @pytest.mark.usefixtures("amount")
 def test_steps_of_a_mode_and_a_worker(trial: Trial) -> None:
-    columns = single_steps(trial, [0, 3, 4, 9, 77], ModeKeys.EVAL)
-    found = read_grid(trial, ["third", "nowhere", "words"], "mean", columns, ModeKeys.EVAL,
+    columns = listed_steps(trial, [0, 3, 4, 9, 77], ModeKeys.EVAL)
+    found = read_heatmap(trial, ["third", "nowhere", "words"], "mean", columns, ModeKeys.EVAL,
                       WORKERS[1])  # fmt: skip
     # There is no step 77, and text has no mean.
-    assert (found.names, found.steps.tolist()) == (["third", "words"], [0, 3, 4, 9])
+    assert (found.tensors, found.steps.tolist()) == (["third", "words"], [0, 3, 4, 9])
     assert found.absent == ["nowhere"]
     assert found.present.tolist() == [[True] * 4, [False] * 4]
     for column, step in enumerate([0, 9, 12, 27]):
         check_cell(found, 0, column, [mean("third", step, WORKERS[1])])
-    shared = read_grid(trial, ["first"], "mean", all_steps(trial, 100), ModeKeys.EVAL)
-    assert shared.filled().steps.tolist() == list(range(11))
+    shared = read_heatmap(trial, ["first"], "mean", all_steps(trial, 100), ModeKeys.EVAL)
+    assert shared.without_empty_columns().steps.tolist() == list(range(11))
     for column, step in enumerate(range(0, STEPS, 3)):
-        check_cell(shared.filled(), 0, column, [mean("first", step)])
+        check_cell(shared.without_empty_columns(), 0, column, [mean("first", step)])
 
 
 def test_what_is_left_out(trial: Trial) -> None:
-    at_bad_steps = single_steps(trial, [7, 12], ModeKeys.GLOBAL)
-    found = read_grid(trial, TENSORS, "mean", at_bad_steps, ModeKeys.GLOBAL, rows=3)
-    assert found.names == ["first", "third", "fifth"]
+    at_bad_steps = listed_steps(trial, [7, 12], ModeKeys.GLOBAL)
+    found = read_heatmap(trial, TENSORS, "mean", at_bad_steps, ModeKeys.GLOBAL, max_tensors=3)
+    assert found.tensors == ["first", "third", "fifth"]
     # Of those that are not shown nothing is computed: NaN at step 7 was not saved as a number.
-    assert (found.left_out, found.broken) == (2, 1)
+    assert (found.hidden, found.hidden_non_finite) == (2, 1)
 
 
 def test_places_are_evenly_spread() -> None:
@@ -124,9 +124,9 @@ def test_a_number_that_complex_tensors_have_not() -> None:
     store = MemoryStore()
     make_run(store, range(2), data=data)
     trial = Trial("made", store=store)
-    columns = single_steps(trial, [0, 1], ModeKeys.GLOBAL)
+    columns = listed_steps(trial, [0, 1], ModeKeys.GLOBAL)
     for number, there, values in (("std", False, [1.0, 1.0]), ("l2", True, [10**0.5] * 2)):
-        found = read_grid(trial, ["complex", "real"], number, columns, ModeKeys.GLOBAL)
+        found = read_heatmap(trial, ["complex", "real"], number, columns, ModeKeys.GLOBAL)
         assert found.present.tolist() == [[there] * 2, [True] * 2]
         np.testing.assert_allclose(found.values[1], values)
         np.testing.assert_allclose(found.values[0][found.present[0]], [5.0, 5.0] if there else [])
