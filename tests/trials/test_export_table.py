@@ -23,7 +23,8 @@ from smdebug.storage.batch import Entry, StepBatch
 from smdebug.storage.stores.base import open_store
 from smdebug.storage.stores.memory import MemoryStore
 from smdebug.testing import make_run
-from smdebug.trials import create_trial, export_table
+from smdebug.trials import create_trial
+from smdebug.trials.export import table as export_table
 from smdebug.trials.export.table import export_csv, export_parquet
 from smdebug.trials.selection import Selection
 from smdebug.trials.trial import Trial

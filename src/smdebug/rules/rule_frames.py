@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from smdebug.trials.frame import lay_out
+from smdebug.trials.frame_layout import lay_out
 from smdebug.trials.index_rows import IndexRows, needed_columns
 
 if TYPE_CHECKING:

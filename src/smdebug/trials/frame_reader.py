@@ -12,7 +12,7 @@ from smdebug.mode_keys import ModeKeys
 from smdebug.reductions import canonical_reduction
 from smdebug.storage.arrow import from_numpy, pa, to_numpy
 from smdebug.storage.format.keys import LAST_STEP
-from smdebug.trials.frame import lay_out
+from smdebug.trials.frame_layout import lay_out
 from smdebug.trials.index_rows import VALUE, IndexRows, needed_columns
 from smdebug.trials.select import chosen, names_in, require_worker
 from smdebug.trials.step_range import in_range
