@@ -14,7 +14,7 @@ from smdebug.rules.html.style import COLORS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from smdebug.rules.block import Floats
+    from smdebug.trials.index_rows import Floats
 
 _ROW = 22.0
 _NAME_LENGTH = 26

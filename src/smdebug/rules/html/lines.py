@@ -15,7 +15,7 @@ from smdebug.rules.html.style import COLORS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from smdebug.rules.block import Floats
+    from smdebug.trials.index_rows import Floats
 
 # More points than pixels are not seen.
 _MOST_POINTS = 1000

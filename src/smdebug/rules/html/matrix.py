@@ -11,7 +11,7 @@ from smdebug.rules.html.scale import short
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from smdebug.rules.block import Ints
+    from smdebug.trials.index_rows import Ints
 
 _LARGEST_CELL = 72.0
 _HEAD = 40.0

@@ -13,7 +13,7 @@ from smdebug.rules.html.scale import Scale, short, tick_texts, ticks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from smdebug.rules.block import Floats
+    from smdebug.trials.index_rows import Floats
 
 _ROW = 24.0
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from smdebug.reductions import Array
-    from smdebug.rules.block import Floats, Ints
     from smdebug.rules.detectors.classes import Classes
+    from smdebug.trials.index_rows import Floats, Ints
 
 # Better when larger; of all other metrics the smallest value is the best.
 _INCREASING = frozenset(
