@@ -31,6 +31,9 @@ __all__ = ["PARQUET_ERRORS", "from_list", "from_numpy", "pa", "pc", "pq", "to_nu
 # The exceptions of reading a Parquet file; errors of Parquet are one of the last two.
 PARQUET_ERRORS = (pa.ArrowException, OSError, ValueError, RuntimeError)
 
+# Arrow's names of types that NumPy calls otherwise.
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+
 
 def warm_up() -> None:
     """Run pyarrow's initialization now: it imports pandas if installed, which takes a while."""
@@ -119,8 +122,9 @@ def _offsets(parts: Sequence[Sequence[Any]]) -> pa.Buffer:
 
 
 def _dtype(kind: pa.DataType) -> np.dtype[Any]:
-    found: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
-    return found
+    # Not by `to_pandas_dtype`, which imports pandas in pyarrow 18.
+    name = str(kind)
+    return np.dtype(_FLOATS.get(name, name))
 
 
 def _pack_bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
