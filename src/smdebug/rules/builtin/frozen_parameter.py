@@ -244,6 +244,8 @@ class _Parameters:
             known: of which of them that is known.
             absent: which parameters had none, though it would have been saved.
         """
+        # Of a parameter that is saved later on, the gradient does not count yet.
+        known = known & self._known
         # NaN is a gradient too, be it a bad one.
         some, count = known & (sizes != 0), int(known.sum())
         if some.any():
