@@ -247,6 +247,20 @@ def test_arrow_tells_missing_numbers_from_nan() -> None:
     assert table["b"].to_pylist() == [1.0, 2.0]
 
 
+def test_numbers_of_its_own_stay_with_a_frame(trial: Trial) -> None:
+    frame = trial.frame("gradient/*", "l2")
+    doubled = frame.with_values(frame.values * 2, frame.present)
+    np.testing.assert_array_equal(doubled.every(3).values, frame.values[::3] * 2)
+    np.testing.assert_array_equal(doubled.at(frame.steps > 50).values[0], frame.values[11] * 2)
+    for names in ("gradient/fc2.weight", "gradient/*"):
+        part = frame.select(lambda name, names=names: names.rstrip("*") in name)  # type: ignore[misc]
+        largest = part.with_values(part.values * 2, part.present).decimate(6).values.max(axis=0)
+        np.testing.assert_array_equal(largest, part.values.max(axis=0) * 2)
+    shares = frame.with_values(frame.values[:, :1], frame.present[:, :1], [Column("share")])
+    assert shares.tensors == ["share"]
+    assert shares.mode_at(5) == frame.mode_at(5) == (EVAL, 0)
+
+
 def test_select_and_known(trial: Trial) -> None:
     frame = trial.frame(reduction="l2")
     part = frame.select(lambda name: name.startswith("gradient/"), EVAL)
@@ -259,7 +273,8 @@ def test_select_and_known(trial: Trial) -> None:
 
 
 def test_plot_draws_what_is_there(trial: Trial) -> None:
-    pyplot = pytest.importorskip("matplotlib.pyplot")
+    from matplotlib import pyplot
+
     frame = trial.frame("gradient/*", "l2")
     axes = frame.plot()
     lines = [line for line in axes.get_lines() if len(line.get_xdata()) == len(frame)]

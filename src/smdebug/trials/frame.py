@@ -167,12 +167,13 @@ class Frame:
         """The mode of each step."""
         return [ModeKeys(number) for number in self._mode_numbers.tolist()]
 
-    @property
+    # Cached: rules ask for the mode of one step after the other.
+    @cached_property
     def mode_steps(self) -> Ints:
         """The step within its mode, for each step."""
         return self.rows.mode_of_step[1][self._first_rows]
 
-    @property
+    @cached_property
     def _mode_numbers(self) -> Ints:
         return self.rows.mode_of_step[0][self._first_rows]
 
@@ -241,8 +242,12 @@ class Frame:
             present: where there is one.
             columns: what they are of; the same columns when None.
         """
-        cells = self.cells if columns is None else np.where(present, 0, -1)
-        frame = replace(self, columns=columns or self.columns, cells=cells)
+        if columns is None:
+            frame = replace(self)
+        else:
+            # Of other columns there are no rows; one of the step tells its mode.
+            cells = np.where(present, self._first_rows[:, None], -1)
+            frame = replace(self, columns=columns, cells=cells)
         frame.__dict__["_numbers"] = (values, present)
         return frame
 
@@ -271,7 +276,7 @@ class Frame:
 
     def every(self, n: int) -> Frame:
         """Return every n-th step."""
-        return replace(self, steps=self.steps[::n], cells=self.cells[::n])
+        return self.at(np.arange(0, len(self), n))
 
     def decimate(self, max_points: int) -> Frame:
         """Return at most `max_points` steps that keep extremes and non-finite values.
@@ -288,17 +293,19 @@ class Frame:
         whole = len(self) - rest
         found, known = _buckets(self.values[:whole], self.present[:whole], size)
         if len(self.columns) == 1:
-            kept = np.append(np.unique(found[known]), np.arange(whole, len(self)))
-            return replace(self, steps=self.steps[kept], cells=self.cells[kept])
-        cells = np.take_along_axis(self.cells, found.reshape(-1, len(self.columns)), axis=0)
-        cells = np.where(known.reshape(cells.shape), cells, -1)
-        first = (np.arange(len(found))[:, None] * size + np.arange(3)).reshape(-1)
-        kept = np.flatnonzero((cells >= 0).any(axis=1))
-        return replace(
-            self,
-            steps=np.append(self.steps[first[kept]], self.steps[whole:]),
-            cells=np.concatenate([cells[kept], self.cells[whole:]]),
-        )
+            return self.at(np.append(np.unique(found[known]), np.arange(whole, len(self))))
+        found = found.reshape(-1, len(self.columns))
+        known = known.reshape(found.shape)
+        kept = np.flatnonzero(known.any(axis=1))
+        first = (np.arange(len(found)) // 3 * size + np.arange(len(found)) % 3)[kept]
+
+        def taken(each: Array, missing: Any) -> Array:
+            chosen = np.where(known, np.take_along_axis(each, found, axis=0), missing)[kept]
+            return np.concatenate([chosen, each[whole:]])
+
+        steps = np.append(self.steps[first], self.steps[whole:])
+        frame = replace(self, steps=steps, cells=taken(self.cells, -1))
+        return frame.with_values(taken(self.values, np.nan), taken(self.present, False))
 
     # ---- other formats
 

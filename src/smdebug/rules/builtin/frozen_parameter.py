@@ -158,12 +158,13 @@ class FrozenParameter(Rule):
                     )  # fmt: skip
             state.holding[about] = holds
         limit = _LONG * self.patience
-        if self.started(("nobody", worker), state.nobody >= limit, step):
+        if self.started(("none moved", worker), state.unmoved_steps >= limit, step):
+            count = state.unmoved_steps
             message = (
-                f"no parameter of {worker} has moved at {state.nobody} saved steps in a row, in "
+                f"no parameter of {worker} has moved at {count} saved steps in a row, in "
                 "spite of its gradients; does the optimizer step, and is the learning rate above 0?"
             )
-            found = self.finding(frame, step, message, None, float(state.nobody), float(limit))
+            found = self.finding(frame, step, message, None, float(count), float(limit))
             yield dataclasses.replace(found, worker=worker)
 
 
@@ -180,13 +181,13 @@ class _Parameters:
 
     Attributes:
         columns: which.
-        nobody: how often in a row none of them has moved.
+        unmoved_steps: how often in a row none of them has moved.
         holding: which of them were found to be frozen when last looked at.
     """
 
     def __init__(self, patience: int) -> None:
         self.columns: list[Column] = []
-        self.nobody = 0
+        self.unmoved_steps = 0
         self.holding = {"silent": np.zeros(0, bool), "still": np.zeros(0, bool)}
         self._patience = patience
         # The most gradients that were there at a step.
@@ -226,10 +227,10 @@ class _Parameters:
         moved = comparable & ((now != self._last) & both).any(axis=1)
         kept = comparable & ~moved & self._felt
         if moved.any():
-            self.nobody = 0
+            self.unmoved_steps = 0
             self._still += kept
         elif kept.any():
-            self.nobody += 1
+            self.unmoved_steps += 1
         self._still[moved] = 0
         # What is not known now stays what it was.
         taken = known[:, 0]
